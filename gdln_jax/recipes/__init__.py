@@ -1,0 +1,55 @@
+"""One recipe per figure of the papers: data, checks with tolerances, and a picture.
+
+`CATALOGUE` says what there is without importing any of it; `load(name)` imports the recipe's room,
+which defines `Options` (a frozen dataclass), `run(options, progress) -> Result` and perhaps `QUICK`
+(the option values of a short run). Floor 6: may import from floors 0-5.
+"""
+
+import importlib
+from typing import Any
+
+from gdln_jax.recipes._options import OptionError as OptionError
+from gdln_jax.recipes._options import closest, with_values
+from gdln_jax.recipes._recipe import Check as Check
+from gdln_jax.recipes._recipe import Entry as Entry
+from gdln_jax.recipes._recipe import Progress as Progress
+from gdln_jax.recipes._recipe import Recipe as Recipe
+from gdln_jax.recipes._recipe import Result as Result
+from gdln_jax.recipes._recipe import silent as silent
+from gdln_jax.recipes._write import write as write
+
+# In the order of the papers. Adding a recipe: its room and one entry here.
+CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in ()}
+
+
+def load(name: str) -> Recipe:
+    """Import the recipe called `name`; `OptionError` with the nearest name if there is none."""
+    if name not in CATALOGUE:
+        raise OptionError(f"there is no recipe {name!r}{closest(name, CATALOGUE)}")
+    entry = CATALOGUE[name]
+    room = importlib.import_module(entry.room)
+    return Recipe(
+        name=entry.name,
+        figure=entry.figure,
+        summary=entry.summary,
+        checks=entry.checks,
+        options=room.Options,
+        run=room.run,
+        quick=getattr(room, "QUICK", None),
+    )
+
+
+def reproduce(
+    name: str, *, quick: bool = False, progress: Progress = silent, **values: Any
+) -> Result:
+    """Run the recipe called `name` and return its `Result`; nothing is written.
+
+    Args:
+        name: one of `CATALOGUE`.
+        quick: start from the recipe's short setting.
+        progress: called as `progress(fraction, doing)` while the recipe runs.
+        **values: option values by name, over the defaults (or the short setting).
+    """
+    recipe = load(name)
+    options = with_values(recipe.options, {**(recipe.quick or {} if quick else {}), **values})
+    return recipe.run(options, progress)

@@ -1,0 +1,71 @@
+"""What all tests share: float64, one hypothesis profile, the reference values, the data folder."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+from hypothesis import HealthCheck, settings
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_default_matmul_precision", "highest")
+
+# The same examples in every run; no deadline, since the first example of a shape compiles.
+settings.register_profile(
+    "gdln",
+    derandomize=True,
+    deadline=None,
+    max_examples=25,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("gdln")
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def reference() -> dict[str, Any]:
+    """Values computed independently of this package; `_about` in the file states their origin."""
+    return json.loads((CHECKOUT / "tests" / "reference.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with MNIST and CIFAR-10 in their standard formats, where it exists."""
+    folder = CHECKOUT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("needs MNIST or CIFAR-10 in ../shared/data, which a plain clone does not have")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def key() -> jax.Array:
+    """The key from which a test that needs randomness starts."""
+    return jax.random.key(20220721)
+
+
+@pytest.fixture
+def plain_python() -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """Runs a snippet in a fresh interpreter: float64, without the run-time shape checks.
+
+    For error messages as users see them (PITFALLS 14) and for what an import costs.
+    """
+
+    def run(snippet: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-c", snippet],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            cwd=CHECKOUT,
+            env={**os.environ, "JAX_ENABLE_X64": "1", **environment},
+        )
+
+    return run

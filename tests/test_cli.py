@@ -1,0 +1,145 @@
+"""The command: exit codes, messages, what it writes, and that it starts quickly."""
+
+import sys
+import time
+from dataclasses import dataclass
+from types import ModuleType
+
+import pytest
+import xarray
+from matplotlib.figure import Figure
+from typer.testing import CliRunner
+
+from gdln_jax import cli, recipes
+from gdln_jax.recipes import Check, Entry, OptionError, Result
+
+
+@dataclass(frozen=True)
+class Options:
+    seeds: int = 3
+    error: float = 1e-9
+    refuse: bool = False
+
+
+def run(options, progress):
+    progress(0.5, "half way")
+    if options.refuse:
+        raise OptionError("base.npz has no array 'x'")
+    data = xarray.Dataset({"seed": ("seed", list(range(options.seeds)))})
+    checks = (Check.below("error", options.error, 1e-8, "[relative]"),)
+    return Result("fake", data, checks, Figure, "It agrees.", ("a note",))
+
+
+@pytest.fixture
+def gdln(monkeypatch, tmp_path):
+    """Runs the command in an empty folder, with one tiny recipe, and leaves JAX's flags alone."""
+    room = ModuleType("fake_recipe")
+    vars(room).update(Options=Options, run=run, QUICK={"seeds": 1})
+    monkeypatch.setitem(sys.modules, "fake_recipe", room)
+    entry = Entry("fake", "N Fig. 0", "nothing at all", ("error",), "fake_recipe")
+    monkeypatch.setitem(recipes.CATALOGUE, "fake", entry)
+    monkeypatch.setattr(cli, "_prepare", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: CliRunner().invoke(cli.app, list(words), env={"COLUMNS": "200"})
+
+
+def test_list(gdln):
+    done = gdln("list")
+    assert done.exit_code == 0
+    assert "nothing at all" in done.stdout
+
+
+def test_reproduce_writes_and_reports(gdln, tmp_path):
+    done = gdln("reproduce", "fake", "--seeds", "2")
+    assert done.exit_code == 0, done.output
+    assert "passed" in done.stdout
+    assert "[relative]" in done.stdout
+    assert "It agrees." in done.stdout
+    assert len(list((tmp_path / "out" / "fake").iterdir())) == 5
+    with xarray.open_dataset(tmp_path / "out" / "fake" / "fake.nc", engine="h5netcdf") as data:
+        assert data.sizes == {"seed": 2}
+        assert '"seeds": 2' in data.attrs["options"]
+
+
+def test_quick_is_a_start_that_settings_override(gdln, tmp_path):
+    for words, seeds in ((["--quick"], 1), (["--quick", "--set", "seeds=4"], 4)):
+        assert gdln("reproduce", "fake", "--out", "x", *words).exit_code == 0
+        with xarray.open_dataset(tmp_path / "x" / "fake.nc", engine="h5netcdf") as data:
+            assert data.sizes == {"seed": seeds}
+
+
+def test_a_failed_check_is_exit_code_1(gdln, tmp_path):
+    done = gdln("reproduce", "fake", "--set", "error=1")
+    assert done.exit_code == 1
+    assert "FAILED" in done.stdout
+    assert (tmp_path / "out" / "fake" / "fake.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fak"], "did you mean 'fake'"),
+        (["fake", "--set", "seed=1"], "did you mean 'seeds'"),
+        (["fake", "--set", "seeds=many"], "seeds takes int"),
+        (["fake", "--set", "seeds"], "key=value"),
+        (["fake", "--seeds", "1", "--set", "seeds=2"], "both"),
+        (["fake", "--seeds", "0"], "--seeds"),
+        (["fake", "--base", "digits"], "no --base"),
+        (["fake", "--out", "a_file"], "is a file"),
+        (["fake", "--set", "refuse=true"], "no array 'x'"),
+        (["fake", "--no-such"], "No such option"),
+        ([], "NAME"),
+    ],
+)
+def test_what_is_not_understood_is_exit_code_2_and_leaves_nothing(gdln, tmp_path, words, message):
+    (tmp_path / "a_file").touch()
+    done = gdln("reproduce", *words)
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["a_file"]
+
+
+def test_help_imports_nothing_heavy_and_starts_quickly(plain_python):
+    snippet = (
+        "import sys; sys.argv = ['gdln', '--help']\n"
+        "from gdln_jax.cli import main\n"
+        "try: main()\nexcept SystemExit as stop: assert not stop.code\n"
+        "assert not {'jax', 'numpy', 'matplotlib', 'xarray', 'pandas'} & set(sys.modules)"
+    )
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = plain_python(snippet)
+        seconds.append(time.perf_counter() - start)
+        assert done.returncode == 0, done.stderr
+        assert "reproduce" in done.stdout
+    # Half a second on an idle machine; the best of three forgives a busy one.
+    assert min(seconds) < 1.0
+
+
+def test_info_sets_precision_and_cache(plain_python, tmp_path):
+    snippet = (
+        "import sys; sys.argv = ['gdln', 'info']\n"
+        "from gdln_jax.cli import main\n"
+        "try: main()\nexcept SystemExit as stop: assert not stop.code\n"
+    )
+    done = plain_python(
+        snippet,
+        JAX_ENABLE_X64="0",
+        XDG_CACHE_HOME=str(tmp_path),
+        JAX_COMPILATION_CACHE_DIR="",
+        COLUMNS="300",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "float64" in done.stdout
+    assert str(tmp_path / "gdln_jax" / "compiled") in done.stdout
+    assert (tmp_path / "gdln_jax" / "compiled").is_dir()
+
+
+def test_without_a_folder_for_the_cache_it_runs_all_the_same(plain_python, tmp_path):
+    (tmp_path / "file").touch()
+    snippet = "from gdln_jax import cli; print(cli._prepare())"
+    done = plain_python(
+        snippet, XDG_CACHE_HOME=str(tmp_path / "file"), JAX_COMPILATION_CACHE_DIR=""
+    )
+    assert done.stdout.strip() == "None", done.stderr

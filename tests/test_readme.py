@@ -1,0 +1,41 @@
+"""The README: its example runs as printed, its commands are those that CI runs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced code blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+
+
+def test_there_is_one_example_of_about_ten_lines():
+    (example,) = blocks("python")
+    assert len([line for line in example.splitlines() if line.strip()]) <= 11
+
+
+@pytest.mark.parametrize("example", blocks("python"))
+def test_the_example_runs_as_printed_and_agrees_with_theory(example, capsys):
+    scope: dict[str, object] = {}
+    exec(compile(example, "README.md", "exec"), scope)
+    printed = capsys.readouterr().out
+    trained, theory = map(float, re.findall(r"mode 1: ([\d.]+), theory ([\d.]+)", printed)[0])
+    # Random initial weights against an aligned start: the limit depends weakly on b(0).
+    assert trained == pytest.approx(theory, rel=0.01)
+
+
+def test_the_commands():
+    main, tests = blocks("bash")
+    assert ".venv/bin/gdln reproduce routing" in main
+    assert ".venv/bin/python -m pytest" in tests
+
+
+def test_links_to_files_exist():
+    root = Path(__file__).parent.parent
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        if not target.startswith("http"):
+            assert (root / target).exists(), target

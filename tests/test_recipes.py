@@ -1,0 +1,196 @@
+"""The recipe protocol, on a tiny recipe: options, checks, results written whole or not at all."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import xarray
+from matplotlib.figure import Figure
+
+from gdln_jax import recipes
+from gdln_jax.recipes import Check, OptionError, Result
+from gdln_jax.recipes._options import describe, parse, with_values
+
+
+@dataclass(frozen=True)
+class Options:
+    seeds: int = 3
+    rate: float = 0.5
+    fast: bool = False
+    kind: Literal["cyclic", "rows_only"] = "cyclic"
+    widths: tuple[int, ...] = (4, 8)
+    scale: float | None = None
+    base: str | Path = "hierarchy"
+
+    def __post_init__(self) -> None:
+        if self.rate <= 0:
+            raise ValueError(f"rate must be positive, got {self.rate}")
+
+
+def result(value: float = 1e-9, figure: Any = Figure) -> Result:
+    return Result(
+        name="fake",
+        data=xarray.Dataset({"loss": ("step", [1.0, 0.5])}, coords={"step": [0, 1]}),
+        checks=(Check.below("error", value, 1e-8, "relative"), Check.near("ratio", 2.0, 2.0, 0.0)),
+        figure=figure,
+        verdict="It agrees.",
+        notes=("N Eq. 0 has no erratum.",),
+        options={"base": Path("x.npz"), "seeds": 3},
+    )
+
+
+# ------------------------------------------------------------------ options
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("seeds=5", 5),
+        ("seeds=1e2", 100),
+        ("rate=2", 2.0),
+        ("fast=yes", True),
+        ("fast=false", False),
+        ("kind=rows_only", "rows_only"),
+        ("widths=1,2,3", (1, 2, 3)),
+        ("widths=(7,)", (7,)),
+        ("scale=none", None),
+        ("scale=.1", 0.1),
+    ],
+)
+def test_texts_are_read_as_the_type_of_their_field(text, expected):
+    options = with_values(Options, parse([text]))
+    value = getattr(options, text.split("=")[0])
+    assert value == expected
+    assert type(value) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sedes=5", "'sedes'.*did you mean 'seeds'"),
+        ("zzz=5", "there are: seeds, rate"),
+        ("seeds=1.5", "seeds takes int, got '1.5'"),
+        ("seeds=inf", "seeds takes int"),
+        ("rate=fast", "rate takes float"),
+        ("fast=perhaps", "fast takes bool"),
+        ("kind=random", r"kind takes cyclic \| rows_only"),
+        ("widths=1,a", "widths takes int,..."),
+        ("scale=big", r"scale takes float \| none"),
+        ("rate=-1", "rate must be positive, got -1"),
+        ("seeds", "not of the form key=value"),
+        ("=3", "not of the form key=value"),
+    ],
+)
+def test_what_cannot_be_taken_says_what_can(text, message):
+    with pytest.raises(OptionError, match=message):
+        with_values(Options, parse([text]))
+
+
+def test_the_same_key_twice_is_refused():
+    with pytest.raises(OptionError, match="twice"):
+        parse(["seeds=1", "seeds=2"])
+
+
+def test_values_from_python_keep_their_type():
+    assert with_values(Options, {"widths": [1, 2], "rate": 1}).widths == (1, 2)
+    for wrong in (
+        {"seeds": 1.5},
+        {"seeds": True},
+        {"kind": 3},
+        {"widths": (1, 2.5)},
+        {"scale": []},
+    ):
+        with pytest.raises(OptionError, match="takes"):
+            with_values(Options, wrong)
+
+
+def test_options_are_described():
+    assert describe(Options)[0] == ("seeds", "int", "3")
+
+
+# ------------------------------------------------------------------ checks
+def test_checks():
+    assert Check.below("e", 1e-9, 1e-8).passed
+    assert not Check.below("e", 1e-8, 1e-8).passed
+    assert Check.near("r", 2.6305, 2.63053924, 1e-4).passed
+    assert not Check.between("m", 3.0, 0.0, 2.0).passed
+    for check in (
+        Check.below("e", math.nan, 1.0),
+        Check.near("r", math.nan, 0.0, math.inf),
+        Check.between("m", math.nan, -math.inf, math.inf),
+    ):
+        assert not check.passed
+        assert check.as_dict()["value"] is None
+
+
+def test_a_result_without_checks_has_not_passed():
+    bare = result()
+    assert bare.passed
+    assert not Result("fake", bare.data, (), Figure, "Nothing was checked.").passed
+    assert "2/2 checks passed" in repr(bare)
+
+
+# ------------------------------------------------------------------ files
+def test_files(tmp_path):
+    out = tmp_path / "a" / "b"
+    paths = recipes.write(result(), out)
+    assert sorted(path.suffix for path in paths) == [".json", ".md", ".nc", ".pdf", ".png"]
+    assert sorted(out.iterdir()) == sorted(paths)
+    assert (out / "fake.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "fake.pdf").read_bytes().startswith(b"%PDF")
+    record = json.loads((out / "fake.json").read_text())
+    assert record["passed"] is True
+    assert record["options"] == {"base": "x.npz", "seeds": 3}
+    with xarray.open_dataset(out / "fake.nc", engine="h5netcdf") as data:
+        assert data["loss"].values.tolist() == [1.0, 0.5]
+        assert json.loads(data.attrs["checks"])[0]["name"] == "error"
+    assert "all checks passed" in (out / "fake.md").read_text()
+
+
+def test_the_same_result_gives_the_same_bytes(tmp_path):
+    first = recipes.write(result(), tmp_path / "1")
+    second = recipes.write(result(), tmp_path / "2")
+    for one, other in zip(first, second, strict=True):
+        if one.suffix != ".nc":  # HDF5 keeps times of its own
+            assert one.read_bytes() == other.read_bytes(), one.suffix
+
+
+def test_a_failed_check_is_on_the_picture_and_in_the_files(tmp_path):
+    figure = Figure()
+    recipes.write(result(math.nan, figure), tmp_path)
+    (banner,) = [text.get_text() for text in figure.texts]
+    assert banner == "CHECKS FAILED: error"
+    assert "CHECKS FAILED" in (tmp_path / "fake.md").read_text()
+    assert json.loads((tmp_path / "fake.json").read_text())["passed"] is False
+
+
+def test_an_error_leaves_nothing_behind_and_old_files_as_they_were(tmp_path):
+    class Broken(Figure):
+        def savefig(self, fname, **_):
+            Path(fname).write_bytes(b"half")
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        recipes.write(result(figure=Broken()), tmp_path / "new" / "folder")
+    assert list(tmp_path.iterdir()) == []
+
+    paths = recipes.write(result(), tmp_path)
+    before = {path: path.read_bytes() for path in paths}
+    with pytest.raises(OSError, match="disk full"):
+        recipes.write(result(figure=Broken()), tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+# ------------------------------------------------------------------ catalogue
+def test_the_catalogue_agrees_with_its_rooms():
+    for name, entry in recipes.CATALOGUE.items():
+        recipe = recipes.load(name)
+        assert recipe.name == name == entry.name
+        assert recipe.checks
+        with_values(recipe.options, recipe.quick or {})
+
+
+def test_an_unknown_recipe_is_refused():
+    with pytest.raises(OptionError, match="no recipe 'nothing'"):
+        recipes.load("nothing")
