@@ -47,13 +47,17 @@ def test_every_room_says_what_it_is():
         assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path.name
 
 
-def test_a_name_wins_over_the_room_of_the_same_name(monkeypatch):
-    # `sweep` is both a room and the function that it hands on.
-    room = importlib.import_module("gdln_jax.sweep")
-    monkeypatch.setattr(room, "sweep", len, raising=False)
-    monkeypatch.setitem(gdln._ROOMS, "sweep", ("sweep",))
-    monkeypatch.setattr(gdln, "sweep", room)  # what the import machinery does
-    assert gdln.sweep is len
+def test_a_name_wins_over_the_room_of_the_same_name(plain_python):
+    # `sweep` is both a room and the function that it hands on; in either order of imports.
+    snippet = (
+        "import gdln_jax as gdln, gdln_jax.sweep, sys\n"
+        "room = sys.modules['gdln_jax.sweep']\n"
+        "room.sweep = len; gdln._ROOMS['sweep'] = ('sweep',)\n"
+        "gdln.sweep = room  # what the import machinery does\n"
+        "assert gdln.sweep is len"
+    )
+    done = plain_python(snippet)
+    assert done.returncode == 0, done.stderr
 
 
 def test_import_is_cheap_and_flips_no_flag(plain_python):
