@@ -12,11 +12,40 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from gdln_jax import init as init
     from gdln_jax import recipes as recipes
+    from gdln_jax import tasks as tasks
     from gdln_jax._citation import citation as citation
+    from gdln_jax._data import GatedData as GatedData
+    from gdln_jax._data import Patterns as Patterns
+    from gdln_jax._descent import LostUpdatesWarning as LostUpdatesWarning
+    from gdln_jax._descent import flow_time as flow_time
+    from gdln_jax._descent import train as train
+    from gdln_jax._flow import gradient_flow as gradient_flow
+    from gdln_jax._graph import Graph as Graph
+    from gdln_jax._network import GatedNetwork as GatedNetwork
+    from gdln_jax._plan import PackedData as PackedData
+    from gdln_jax._plan import pack as pack
+    from gdln_jax._statistics import PathStatistics as PathStatistics
+    from gdln_jax._statistics import path_statistics as path_statistics
+    from gdln_jax._statistics import path_sum_gradient as path_sum_gradient
+    from gdln_jax._trajectory import Trajectory as Trajectory
+    from gdln_jax.losses import cross_entropy as cross_entropy
+    from gdln_jax.losses import mse as mse
 else:
     _ROOMS = {
         # room: the names it hands on, () for a namespace that users type
+        "_graph": ("Graph",),
+        "_data": ("GatedData", "Patterns"),
+        "_plan": ("pack", "PackedData"),
+        "_network": ("GatedNetwork",),
+        "init": (),
+        "losses": ("mse", "cross_entropy"),
+        "_flow": ("gradient_flow",),
+        "_descent": ("train", "flow_time", "LostUpdatesWarning"),
+        "_trajectory": ("Trajectory",),
+        "_statistics": ("path_statistics", "PathStatistics", "path_sum_gradient"),
+        "tasks": (),
         "recipes": (),
         "_citation": ("citation",),
     }

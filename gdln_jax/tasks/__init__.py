@@ -1,5 +1,11 @@
-"""Graphs with their gated data, one file per family, each returning a `Task(graph, data, ...)`:
-hierarchy and routing (N Fig. 4), xor, margins, contexts, sharing, views, images.
+"""Tasks: architectures with gated data, one file per family (floor 4).
 
-Floor 4: may import from floors 0-3.
+Each function returns a `Task` with `.graph`, `.data`, `.name` and `.meta`. May import floors 0 to
+3.
 """
+
+from gdln_jax.tasks._hierarchy import hierarchy as hierarchy
+from gdln_jax.tasks._hierarchy import hierarchy_features as hierarchy_features
+from gdln_jax.tasks._routing import routing as routing
+from gdln_jax.tasks._routing import spectral_gap as spectral_gap
+from gdln_jax.tasks._task import Task as Task

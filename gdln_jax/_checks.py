@@ -1,0 +1,61 @@
+"""Checks of arguments that every room shares.
+
+Each check raises at the boundary, before anything is compiled, and its message says which
+argument is wrong, what was wanted, what was given, and how to mend it. Floor 0: imports
+nothing of this package and no JAX.
+"""
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return ``" (did you mean 'x'?)"`` when ``word`` is close to a known one, else ``""``."""
+    close = difflib.get_close_matches(str(word), [str(k) for k in known], n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def listed(names: Iterable[object], limit: int = 8) -> str:
+    """Return names as a short readable list; a long one is cut and counted."""
+    all_names = [repr(name) for name in names]
+    if len(all_names) <= limit:
+        return ", ".join(all_names)
+    return ", ".join(all_names[:limit]) + f", ... ({len(all_names)} in all)"
+
+
+def check_keys(given: Mapping[str, object], known: Iterable[str], what: str, kind: str) -> None:
+    """Raise ``ValueError`` when ``given`` has a key that is not among ``known``."""
+    known = list(known)
+    for key in given:
+        if key not in set(known):
+            raise ValueError(
+                f"{what} names {key!r}, which is not {kind}{suggest(key, known)}; "
+                f"known: {listed(known)}."
+            )
+
+
+def check_choice(value: object, choices: Iterable[str], name: str) -> str:
+    """Return ``value`` if it is one of ``choices``, else raise ``ValueError``."""
+    choices = tuple(choices)
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(
+            f"{name} is {value!r}; it must be one of {listed(choices)}"
+            f"{suggest(str(value), choices)}."
+        )
+    return value
+
+
+def check_integer(value: object, name: str, *, minimum: int) -> int:
+    """Return ``value`` as an ``int`` of at least ``minimum``, else raise ``ValueError``."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
+        raise ValueError(f"{name} is {value!r}; it must be an integer of at least {minimum}.")
+    return int(value)
+
+
+def check_positive(value: object, name: str) -> float:
+    """Return ``value`` as a finite ``float`` above zero, else raise ``ValueError``."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
+        raise ValueError(f"{name} is {value!r}; it must be a finite number above 0.")
+    return float(value)

@@ -1,0 +1,332 @@
+"""Gated data: weighted examples that fix inputs, targets and every gate (SCIENCE 1).
+
+`GatedData` is a pytree of arrays. `patterns()` finds the distinct gate vectors and `compress()`
+replaces the examples of each by a few weighted pseudo-examples with the same second moments,
+which is exact for squared error and gated linear maps. Floor 1: may import floor 0.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from gdln_jax._checks import check_keys, listed
+from gdln_jax._graph import Graph
+
+_FLOATS = (np.dtype("float32"), np.dtype("float64"))
+
+
+def is_concrete(tree: Any) -> bool:
+    """Whether no leaf of `tree` is being traced, so that its values can be looked at."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
+class Patterns(eqx.Module):
+    """The distinct gate vectors of a data set.
+
+    - `index`: for each example the number of its pattern, in order of first appearance.
+    - `node_gates`, `edge_gates`: name -> the gate's value in each pattern.
+    """
+
+    index: Int[np.ndarray, " n"]
+    node_gates: dict[str, Float[np.ndarray, " pattern"]]
+    edge_gates: dict[str, Float[np.ndarray, " pattern"]]
+    count: int
+
+    def __repr__(self) -> str:
+        return f"Patterns({self.count} gate patterns over {self.index.shape[0]} examples)"
+
+
+class GatedData(eqx.Module):
+    """`n` weighted examples; each fixes inputs, targets and gates.
+
+    **Arguments:**
+
+    - `inputs`: input node -> array (n, |v|).
+    - `targets`: output node -> array (n, |v|).
+    - `node_gates`: hidden or output node -> array (n,) of real gates; missing ones are 1. An
+      input node has no node gate (SCIENCE, E2): gate the edges that leave it.
+    - `edge_gates`: edge -> array (n,) of real gates; missing ones are 1.
+    - `weights`: array (n,) of non-negative example weights; they are scaled to sum 1. Default
+      1/n each.
+
+    Arrays are stored in JAX's default float (float64 if `jax_enable_x64` is set), except that
+    float32 stays float32.
+
+    **Raises:** `ValueError` that names the array for wrong lengths, wrong number of axes,
+    values that are no finite numbers, negative weights or weights that sum to 0. What depends
+    on the graph is checked by `validate`, which every function that takes both calls.
+    """
+
+    inputs: dict[str, Float[Array, "n _"]]
+    targets: dict[str, Float[Array, "n _"]]
+    node_gates: dict[str, Float[Array, " n"]]
+    edge_gates: dict[str, Float[Array, " n"]]
+    weights: Float[Array, " n"]
+
+    def __init__(
+        self,
+        inputs: Mapping[str, Any],
+        targets: Mapping[str, Any],
+        node_gates: Mapping[str, Any] | None = None,
+        edge_gates: Mapping[str, Any] | None = None,
+        weights: Any = None,
+    ):
+        for name, value in (("inputs", inputs), ("targets", targets)):
+            if not isinstance(value, Mapping) or not value:
+                raise ValueError(
+                    f"{name} must be a non-empty mapping from node name to an array "
+                    f"(examples, features), got {type(value).__name__}."
+                )
+        self.inputs = {k: _array(v, f"inputs[{k!r}]", 2) for k, v in inputs.items()}
+        first = next(iter(self.inputs))
+        n = self.inputs[first].shape[0]
+        if n == 0:
+            raise ValueError(f"inputs[{first!r}] has no examples.")
+        self.targets = {k: _array(v, f"targets[{k!r}]", 2) for k, v in targets.items()}
+        self.node_gates = {
+            k: _array(v, f"node_gates[{k!r}]", 1) for k, v in (node_gates or {}).items()
+        }
+        self.edge_gates = {
+            k: _array(v, f"edge_gates[{k!r}]", 1) for k, v in (edge_gates or {}).items()
+        }
+        for field in ("inputs", "targets", "node_gates", "edge_gates"):
+            for k, v in getattr(self, field).items():
+                if v.shape[0] != n:
+                    raise ValueError(
+                        f"{field}[{k!r}] has {v.shape[0]} examples but inputs[{first!r}] has "
+                        f"{n}; all arrays need the same leading length."
+                    )
+        self.weights = _weights(weights, n, first, self.inputs[first].dtype)
+
+    @property
+    def num_examples(self) -> int:
+        """Number of examples n."""
+        return self.weights.shape[-1]
+
+    def validate(self, graph: Graph) -> None:
+        """Check the data against an architecture; costs no array work.
+
+        **Raises:** `ValueError` naming node, edge, array and expected shape for a missing or
+        unknown input, target or gate, a wrong width, or a node gate on an input node.
+        """
+        _check_nodes(self.inputs, graph.inputs, graph, "inputs", "an input node", "incoming")
+        _check_nodes(self.targets, graph.outputs, graph, "targets", "an output node", "outgoing")
+        for name in self.node_gates:
+            if name in graph.inputs:
+                raise ValueError(
+                    f"node_gates names the input node {name!r}; input nodes have no node gate. "
+                    f"Gate its edges instead: edge_gates="
+                    f"{{{graph.outgoing[name][0].name!r}: ...}}."
+                )
+        check_keys(self.node_gates, graph.nodes, "node_gates", "a node of the graph")
+        check_keys(self.edge_gates, graph.edge_index, "edge_gates", "an edge of the graph")
+
+    def take(self, index: Int[Array, " m"] | Int[np.ndarray, " m"]) -> "GatedData":
+        """Return the examples at `index` (repeats allowed), their weights scaled to sum 1."""
+        picked = jax.tree.map(lambda leaf: leaf[index], self)
+        total = picked.weights.sum()
+        return eqx.tree_at(lambda data: data.weights, picked, picked.weights / total)
+
+    def patterns(self) -> Patterns:
+        """Find the distinct gate vectors, exactly as given (no rounding).
+
+        Looks at values, so it cannot run on traced arrays. Cost O(n x gates).
+        """
+        if not is_concrete((self.node_gates, self.edge_gates)):
+            raise ValueError(
+                "patterns() has to look at the gates' values and cannot run under jit, grad or "
+                "vmap over the data; call it outside."
+            )
+        columns = [np.asarray(g) for g in (*self.node_gates.values(), *self.edge_gates.values())]
+        index, first = _distinct_rows(columns, self.num_examples)
+        return Patterns(
+            index,
+            {k: np.asarray(v)[first] for k, v in self.node_gates.items()},
+            {k: np.asarray(v)[first] for k, v in self.edge_gates.items()},
+            len(first),
+        )
+
+    def compress(self) -> "GatedData":
+        r"""Replace the examples of each gate pattern by at most |x|+|y| pseudo-examples.
+
+        For squared error and gated linear maps the examples of one pattern enter only through
+        their joint second moment, here replaced by its triangular factor: with weighted inputs
+        $X = Q R$ the pseudo-examples are the rows of $[R, Q^T Y]$ and, with zero input, a
+        triangular factor of $Y - Q Q^T Y$, which adds the constant part of the loss. `mse` and
+        its gradients are unchanged for every `GatedNetwork`; not so for ReLU networks or
+        cross-entropy. Weights sum to 1 still, equal within a pattern.
+
+        Looks at values: call it outside of jit. Cost O(n (|x|+|y|)^2), in float64.
+        """
+        if not is_concrete(self):
+            raise ValueError("compress() looks at values; call it outside of jit, grad and vmap.")
+        patterns = self.patterns()
+        weights = np.asarray(self.weights, dtype=np.float64)
+        order = np.argsort(patterns.index, kind="stable")
+        bounds = np.searchsorted(patterns.index[order], np.arange(patterns.count + 1))
+        x = np.concatenate([np.asarray(v, np.float64) for v in self.inputs.values()], axis=1)
+        y = np.concatenate([np.asarray(v, np.float64) for v in self.targets.values()], axis=1)
+        # Patterns that present the same inputs get the very same factor, bit for bit, so that a
+        # packed network still encodes them once.
+        factors: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
+        pieces, members = [], []
+        for p in range(patterns.count):
+            rows = order[bounds[p] : bounds[p + 1]]
+            rows = rows[weights[rows] > 0]
+            if len(rows):
+                pieces.append(_pseudo_examples(x[rows], y[rows], weights[rows], factors))
+                members.append(p)
+        counts = [len(w) for _, _, w in pieces]
+        pattern_of = np.repeat(members, counts)
+        new_x = np.concatenate([piece[0] for piece in pieces])
+        new_y = np.concatenate([piece[1] for piece in pieces])
+        dtype = self.weights.dtype
+        return GatedData(
+            _split(new_x, self.inputs, dtype),
+            _split(new_y, self.targets, dtype),
+            {k: v[pattern_of].astype(dtype) for k, v in patterns.node_gates.items()},
+            {k: v[pattern_of].astype(dtype) for k, v in patterns.edge_gates.items()},
+            np.concatenate([piece[2] for piece in pieces]).astype(dtype),
+        )
+
+    def __repr__(self) -> str:
+        def widths(d: Mapping[str, Array]) -> str:
+            return listed([f"{k}:{v.shape[-1]}" for k, v in d.items()], 4).replace("'", "")
+
+        return (
+            f"GatedData({self.num_examples} examples, inputs [{widths(self.inputs)}], targets "
+            f"[{widths(self.targets)}], {len(self.node_gates)} node gates, "
+            f"{len(self.edge_gates)} edge gates, {self.weights.dtype})"
+        )
+
+
+def _array(value: Any, name: str, ndim: int) -> Array:
+    if isinstance(value, jax.core.Tracer):
+        array = value
+    else:
+        raw = np.asarray(value)
+        if raw.dtype.kind not in "fiub":
+            raise ValueError(
+                f"{name} has dtype {raw.dtype}; it must hold real numbers (a gate is a number, "
+                "say 0 or 1)."
+            )
+        if raw.dtype.kind == "f" and raw.dtype not in _FLOATS:
+            raise ValueError(
+                f"{name} has dtype {raw.dtype}; use float32 or float64: learning from small "
+                "initial weights underflows in lower precision."
+            )
+        if not np.all(np.isfinite(raw)):
+            where = tuple(int(i) for i in np.argwhere(~np.isfinite(raw))[0])
+            raise ValueError(f"{name} is not finite at index {where} (value {raw[where]}).")
+        array = jnp.asarray(
+            raw, dtype=raw.dtype if raw.dtype == np.float32 else jnp.result_type(float)
+        )
+    if array.ndim != ndim:
+        wanted = "(examples, features)" if ndim == 2 else "(examples,)"
+        hint = ", e.g. array[:, None]" if (ndim, array.ndim) == (2, 1) else ""
+        raise ValueError(f"{name} has shape {array.shape}; expected {wanted}{hint}.")
+    return array
+
+
+def _weights(weights: Any, n: int, first: str, dtype: Any) -> Array:
+    if weights is None:
+        return jnp.full((n,), 1 / n, dtype=dtype)
+    array = _array(weights, "weights", 1)
+    if array.shape[0] != n:
+        raise ValueError(
+            f"weights has {array.shape[0]} entries but inputs[{first!r}] has {n} examples."
+        )
+    if not isinstance(array, jax.core.Tracer):
+        if bool((array < 0).any()):
+            worst = int(jnp.argmin(array))
+            raise ValueError(f"weights[{worst}] is {float(array[worst])}; weights must be >= 0.")
+        if float(array.sum()) <= 0:
+            raise ValueError("weights sum to 0; at least one example needs a positive weight.")
+    return array / array.sum()
+
+
+def _check_nodes(
+    given: Mapping[str, Array],
+    wanted: tuple[str, ...],
+    graph: Graph,
+    what: str,
+    kind: str,
+    direction: str,
+) -> None:
+    check_keys(given, wanted, what, f"{kind} of the graph")
+    for name in wanted:
+        width = graph.nodes[name]
+        if name not in given:
+            raise ValueError(
+                f"{what} lacks {name!r}, expected an array (n, {width}); it is {kind} because it "
+                f"has no {direction} edge."
+            )
+        if given[name].shape[-1] != width:
+            raise ValueError(
+                f"{what}[{name!r}] has shape {given[name].shape}; node {name!r} has width "
+                f"{width}, expected (n, {width})."
+            )
+
+
+def _distinct_rows(columns: list[np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Number the distinct rows in order of first appearance; also each one's first example."""
+    if not columns:
+        return np.zeros(n, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    table = np.ascontiguousarray(np.stack(columns, axis=1).astype(np.float64)) + 0.0
+    keys = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    by_appearance = np.argsort(first)
+    rank = np.empty_like(by_appearance)
+    rank[by_appearance] = np.arange(len(first))
+    return rank[inverse.ravel()], first[by_appearance]
+
+
+def _pseudo_examples(
+    x: np.ndarray,
+    y: np.ndarray,
+    weights: np.ndarray,
+    factors: dict[bytes, tuple[np.ndarray, np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    used_x, used_y = np.any(x != 0, axis=0), np.any(y != 0, axis=0)
+    total = weights.sum()
+    if len(x) <= used_x.sum():
+        return x, y, weights
+    scale = np.sqrt(weights)[:, None]
+    scaled_x, scaled_y = x[:, used_x] * scale, y[:, used_y] * scale
+    key = used_x.tobytes() + scaled_x.tobytes()
+    if key not in factors:
+        factors[key] = _triangular(scaled_x)
+    q, r = factors[key]
+    along = q.T @ scaled_y
+    rest = _triangular(scaled_y - q @ along)[1]
+    rest = rest[np.any(np.abs(rest) > 1e-14 * max(np.abs(scaled_y).max(initial=0), 1e-300), axis=1)]
+    count = len(r) + len(rest)
+    if count >= len(x):
+        return x, y, weights
+    new_x, new_y = np.zeros((count, x.shape[1])), np.zeros((count, y.shape[1]))
+    new_x[np.ix_(range(len(r)), used_x)] = r
+    new_y[np.ix_(range(len(r)), used_y)] = along
+    new_y[np.ix_(range(len(r), count), used_y)] = rest
+    share = total / max(count, 1)
+    if count == 0:
+        return np.zeros((1, x.shape[1])), np.zeros((1, y.shape[1])), np.array([total])
+    return new_x / np.sqrt(share), new_y / np.sqrt(share), np.full(count, share)
+
+
+def _triangular(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """QR with a non-negative diagonal, so that the factor is a function of the moments."""
+    q, r = np.linalg.qr(a)
+    sign = np.where(np.diagonal(r) < 0, -1.0, 1.0)
+    return q * sign, r * sign[:, None]
+
+
+def _split(table: np.ndarray, like: Mapping[str, Array], dtype: Any) -> dict[str, np.ndarray]:
+    bounds = np.cumsum([v.shape[1] for v in like.values()])[:-1]
+    parts = np.split(table, bounds, axis=1)
+    return {k: part.astype(dtype) for k, part in zip(like, parts, strict=True)}

@@ -1,0 +1,233 @@
+"""Discrete training: any optax optimiser under one `lax.scan`, and its exact clock.
+
+Floor 3: may import floors 0 to 2, never flow, reduction or the closed forms, so that their
+agreement is a real test.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+
+from gdln_jax._checks import check_integer
+from gdln_jax._data import GatedData, is_concrete
+from gdln_jax._trajectory import DIVERGED, OK, Trajectory, keeps_models
+from gdln_jax.losses import mse
+
+
+class LostUpdatesWarning(UserWarning):
+    """Updates are so small beside the weights that rounding swallows them (pitfall 2)."""
+
+
+def flow_time(
+    steps: ArrayLike, learning_rate: ArrayLike, tau: ArrayLike = 1.0, momentum: ArrayLike = 0.0
+) -> Float[Array, "..."]:
+    """Flow time of a number of gradient-descent steps: t = tau eta steps / (1 - momentum).
+
+    Plain gradient descent is the Euler discretisation of the flow with this clock, exactly; the
+    difference is of first order in eta. With heavy-ball momentum the factor 1/(1 - momentum)
+    holds once the momentum has built up.
+
+    **Raises:** `ValueError` unless 0 <= momentum < 1.
+    """
+    if is_concrete(momentum) and not np.all((0 <= np.asarray(momentum)) & (momentum < 1)):
+        raise ValueError(f"momentum is {momentum!r}; it must lie in [0, 1).")
+    per_step = jnp.asarray(tau) * jnp.asarray(learning_rate) / (1 - jnp.asarray(momentum))
+    return per_step * jnp.asarray(steps)
+
+
+def train(
+    model: Any,
+    data: Any,
+    *,
+    optimizer: optax.GradientTransformation,
+    steps: int,
+    loss: Callable[[Any, Any], Array] = mse,
+    save_every: int = 1,
+    batch_size: int | None = None,
+    key: PRNGKeyArray | None = None,
+    measure: Callable[[Any], Any] | None = None,
+    keep_models: bool | None = None,
+    throw: bool = True,
+) -> Trajectory:
+    """Train `model` for `steps` steps of `optimizer` on `loss(model, data)`.
+
+    **Arguments:**
+
+    - `model`: any `eqx.Module` (or pytree); its inexact arrays are trained. Gates are in the
+      data and are never touched.
+    - `data`: handed to `loss`; `GatedData` are packed for a `GatedNetwork` (full batch).
+    - `optimizer`: from optax. Reuse one optimiser object to reuse the compiled program; a
+      learning rate that varies over runs can be a traced array when the optimiser is built
+      inside the mapped function.
+    - `save_every`: a record at steps 0, save_every, 2 save_every, ... and at the last step.
+    - `batch_size`, `key`: draw that many examples without replacement at each step, uniformly
+      whatever their weights (which still weigh the loss). Needs `GatedData`. Recorded losses are
+      of all the data.
+    - `measure`, `keep_models`: as in `gradient_flow`: by default models are kept if nothing is
+      measured and they take less than 256 MB.
+    - `throw`: raise when the loss ceases to be finite; never under `jit` or `vmap`, where the
+      member has status 1 and its losses from there on are NaN.
+
+    Returns a `Trajectory` whose `ts` are numbers of steps; `flow_time` converts them.
+
+    **Raises:** `ValueError` for a bad number of steps or batch size; `FloatingPointError` with
+    the step when training diverges. Warns `LostUpdatesWarning` when rounding would swallow most
+    of the first update.
+    """
+    steps = check_integer(steps, "steps", minimum=1)
+    save_every = check_integer(save_every, "save_every", minimum=1)
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise ValueError(
+            f"optimizer is {optimizer!r}; pass an optax optimiser, e.g. optax.sgd(0.1)."
+        )
+    if batch_size is not None:
+        _check_batch(batch_size, data, key)
+    elif hasattr(model, "prepare"):
+        data = model.prepare(data)
+    if not any(eqx.is_inexact_array(w) for w in jax.tree.leaves(model)):
+        raise ValueError("model has no floating-point array, so there is nothing to train.")
+    _warn_of_lost_updates(model, data, optimizer, loss)
+    saves = len(_save_points(steps, save_every))
+    keep = keeps_models(keep_models, measure, model, saves)
+    trajectory = _train(
+        model, data, key, optimizer, loss, measure, steps, save_every, batch_size, keep
+    )
+    if throw and is_concrete(trajectory) and int(trajectory.status) != OK:
+        step = int(trajectory.ts[int(jnp.argmin(jnp.isfinite(trajectory.losses)))])
+        raise FloatingPointError(
+            f"the loss was no longer finite at step {step} of {steps}: the learning rate is too "
+            "large for these data (plain gradient descent needs eta < 2 / largest curvature); "
+            "make it smaller, or pass throw=False to keep what there is."
+        )
+    return trajectory
+
+
+def _save_points(steps: int, save_every: int) -> np.ndarray:
+    points = np.arange(0, steps, save_every)
+    return np.append(points, steps)
+
+
+@eqx.filter_jit
+def _train(
+    model: Any,
+    data: Any,
+    key: PRNGKeyArray | None,
+    optimizer: optax.GradientTransformation,
+    loss: Callable,
+    measure: Callable | None,
+    steps: int,
+    save_every: int,
+    batch_size: int | None,
+    keep: bool,
+) -> Trajectory:
+    moving, still = eqx.partition(model, eqx.is_inexact_array)
+
+    def value(y: Any, batch: Any) -> Array:
+        return loss(eqx.combine(y, still), batch)
+
+    def step(carry: tuple[Any, Any], number: Array) -> tuple[tuple[Any, Any], Array]:
+        y, state = carry
+        batch = data
+        if batch_size is not None:
+            assert key is not None
+            chosen = jax.random.permutation(jax.random.fold_in(key, number), data.num_examples)
+            batch = data.take(chosen[:batch_size])
+        before, gradient = jax.value_and_grad(value)(y, batch)
+        updates, state = optimizer.update(gradient, state, y)
+        return (optax.apply_updates(y, updates), state), before
+
+    def record(y: Any) -> tuple[Any, Any]:
+        measured = None if measure is None else measure(eqx.combine(y, still))
+        return measured, y if keep else None
+
+    def segment(carry: tuple[Any, Any], numbers: Array) -> tuple[tuple[Any, Any], tuple]:
+        here = record(carry[0])
+        # With the full batch the loss at the save point comes with the first gradient.
+        loss_here = value(carry[0], data) if batch_size is not None else None
+        carry, losses = jax.lax.scan(step, carry, numbers)
+        return carry, (losses[0] if loss_here is None else loss_here, here)
+
+    whole, rest = divmod(steps, save_every)
+    carry = (moving, optimizer.init(moving))
+    numbers = jnp.arange(steps)
+    pieces = []
+    if whole:
+        grid = numbers[: whole * save_every].reshape(whole, save_every)
+        carry, piece = jax.lax.scan(segment, carry, grid)
+        pieces.append(piece)
+    if rest:
+        carry, piece = segment(carry, numbers[whole * save_every :])
+        pieces.append(jax.tree.map(lambda leaf: leaf[None], piece))
+    last = (value(carry[0], data), record(carry[0]))
+    pieces.append(jax.tree.map(lambda leaf: leaf[None], last))
+    losses, (measured, models) = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *pieces)
+    fine = jnp.cumprod(jnp.isfinite(losses)).astype(bool)
+    return Trajectory(
+        jnp.asarray(_save_points(steps, save_every)),
+        jnp.where(fine, losses, jnp.nan),
+        eqx.combine(models, still) if keep else None,
+        eqx.combine(carry[0], still),
+        measured,
+        jnp.where(jnp.all(fine), OK, DIVERGED),
+        {},
+    )
+
+
+def _check_batch(batch_size: Any, data: Any, key: Any) -> None:
+    batch_size = check_integer(batch_size, "batch_size", minimum=1)
+    if not isinstance(data, GatedData):
+        raise ValueError(
+            f"batch_size needs GatedData to draw examples from, got {type(data).__name__}; "
+            "pass the data unpacked, or leave batch_size out."
+        )
+    if batch_size > data.num_examples:
+        raise ValueError(f"batch_size is {batch_size} but there are {data.num_examples} examples.")
+    if key is None:
+        raise ValueError("batch_size needs key=jax.random.key(seed) to draw the examples with.")
+
+
+def _warn_of_lost_updates(
+    model: Any, data: Any, optimizer: optax.GradientTransformation, loss: Callable
+) -> None:
+    """Predict pitfall 2: an update below eps * |w| is rounded away, and learning never starts."""
+    weights = [w for w in jax.tree.leaves(model) if eqx.is_inexact_array(w)]
+    # In float64 it would take steps 1e-16 of the weights, and the check costs a compilation.
+    low_precision = any(jnp.finfo(w.dtype).eps > 1e-10 for w in weights)
+    if not (low_precision and is_concrete((model, data))):
+        return
+    try:
+        lost = float(_lost_share(model, data, optimizer, loss))
+    except jax.errors.TracerArrayConversionError:  # traced through a closure: nothing to see
+        return
+    if lost > 0.5:
+        raise_precision = (
+            "train in float64 (jax.config.update('jax_enable_x64', True) before making arrays), "
+            "or raise the learning rate or the initial weights"
+        )
+        warnings.warn(
+            f"{lost:.0%} of the first update is lost to rounding: it is smaller than the spacing "
+            f"of floating-point numbers beside the weights, so training may never start. Cure: "
+            f"{raise_precision}.",
+            LostUpdatesWarning,
+            stacklevel=3,
+        )
+
+
+@eqx.filter_jit
+def _lost_share(
+    model: Any, data: Any, optimizer: optax.GradientTransformation, loss: Callable
+) -> Array:
+    moving, still = eqx.partition(model, eqx.is_inexact_array)
+    gradient = jax.grad(lambda y: loss(eqx.combine(y, still), data))(moving)
+    updates, _ = optimizer.update(gradient, optimizer.init(moving), moving)
+    pairs = list(zip(jax.tree.leaves(moving), jax.tree.leaves(updates), strict=True))
+    wanted = sum(jnp.sum(u != 0) for _, u in pairs)
+    lost = sum(jnp.sum((u != 0) & (w + u == w)) for w, u in pairs)
+    return lost / jnp.maximum(wanted, 1)

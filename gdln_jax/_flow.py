@@ -1,0 +1,217 @@
+"""Gradient flow: tau dW/dt = -dL/dW for any pytree and any loss, by diffrax (SCIENCE 1).
+
+Floor 3: may import floors 0 to 2, never descent, reduction or the closed forms, so that their
+agreement is a real test.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from gdln_jax._data import is_concrete
+from gdln_jax._trajectory import DIVERGED, GAVE_UP, OK, Trajectory, keeps_models
+from gdln_jax.losses import mse
+
+# Relative tolerances per precision: a few digits above rounding for float64, so that theory and
+# flow can be compared to 1e-8; for float32 what its 7 digits allow.
+_RTOL = {np.dtype("float64"): 1e-10, np.dtype("float32"): 1e-5}
+_MAX_STEPS = 200_000
+
+
+def gradient_flow(
+    model: Any,
+    data: Any,
+    ts: ArrayLike,
+    *,
+    loss: Callable[[Any, Any], Array] = mse,
+    tau: ArrayLike = 1.0,
+    solver: diffrax.AbstractSolver | None = None,
+    rtol: ArrayLike | None = None,
+    atol: ArrayLike | None = None,
+    measure: Callable[[Any], Any] | None = None,
+    keep_models: bool | None = None,
+    max_steps: int = _MAX_STEPS,
+    adjoint: diffrax.AbstractAdjoint | None = None,
+    throw: bool = True,
+    progress: bool = False,
+) -> Trajectory:
+    r"""Solve $\tau \, dW/dt = -dL/dW$ from `model`, with the result at the times `ts`.
+
+    **Arguments:**
+
+    - `model`: any `eqx.Module` (or pytree); its inexact arrays are what learns.
+    - `data`: handed to `loss(model, data)`; `GatedData` are packed for a `GatedNetwork`.
+    - `ts`: increasing times (time,); the run starts at `ts[0]`.
+    - `tau`: time constant; in units of it one step of plain gradient descent with learning rate
+      eta on the same loss lasts tau * eta (see `flow_time`).
+    - `solver`: a diffrax solver; default `Dopri8` in float64 and `Tsit5` in float32.
+    - `rtol`, `atol`: tolerances of the adaptive step; default 1e-10 (float64) or 1e-5
+      (float32), and `rtol` times the root mean square of the smallest weight array, so that the
+      plateau that small initial weights cause is resolved however long it is.
+    - `measure`: function of the model whose value at every `ts` is kept in `measured`.
+    - `keep_models`: whether to keep the model at every `ts`; default: if nothing is measured and
+      they take less than 256 MB.
+    - `adjoint`: how to differentiate through the flow: default
+      `diffrax.RecursiveCheckpointAdjoint()` (reverse mode, bounded memory); for forward mode
+      pass `diffrax.ForwardMode()`, for both `diffrax.DirectAdjoint()`.
+    - `throw`: raise when the solver gives up. Under `jit` or `vmap` nothing is ever raised: the
+      failed member has status 2 and NaN in everything it could not reach.
+    - `progress`: show diffrax's text progress meter.
+
+    **Raises:** `ValueError` for times that do not increase or bad tolerances; `RuntimeError`
+    with the reason and the time reached when the solver gives up.
+    """
+    ts = _checked_times(ts)
+    _check_tolerances(rtol, atol, tau)
+    if hasattr(model, "prepare"):
+        data = model.prepare(data)
+    weights = [w for w in jax.tree.leaves(model) if eqx.is_inexact_array(w)]
+    if not weights:
+        raise ValueError("model has no floating-point array, so there is nothing to learn.")
+    dtype = np.result_type(*(w.dtype for w in weights))
+    rtol = jnp.asarray(_RTOL.get(np.dtype(dtype), 1e-5) if rtol is None else rtol, dtype)
+    atol = rtol * _smallest_scale(weights) if atol is None else jnp.asarray(atol, dtype)
+    if solver is None:
+        solver = diffrax.Dopri8() if dtype == np.float64 else diffrax.Tsit5()
+    keep = keeps_models(keep_models, measure, model, ts.shape[0])
+    meter = diffrax.TextProgressMeter() if progress else diffrax.NoProgressMeter()
+    adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
+    trajectory, reached = _solve(
+        model, data, jnp.asarray(ts, dtype), jnp.asarray(tau, dtype), rtol, atol,
+        loss, solver, measure, keep, max_steps, adjoint, meter,
+    )  # fmt: skip
+    if throw and is_concrete((trajectory, reached)) and int(trajectory.status) != OK:
+        raise RuntimeError(_failure(trajectory, float(reached), max_steps))
+    return trajectory
+
+
+@eqx.filter_jit
+def _solve(
+    model: Any,
+    data: Any,
+    ts: Float[Array, " time"],
+    tau: Array,
+    rtol: Array,
+    atol: Array,
+    loss: Callable,
+    solver: diffrax.AbstractSolver,
+    measure: Callable | None,
+    keep: bool,
+    max_steps: int,
+    adjoint: diffrax.AbstractAdjoint,
+    meter: diffrax.AbstractProgressMeter,
+) -> tuple[Trajectory, Array]:
+    moving, still = eqx.partition(model, eqx.is_inexact_array)
+
+    def velocity(_: Array, y: Any, args: Any) -> Any:
+        data, tau = args
+        gradient = eqx.filter_grad(loss)(eqx.combine(y, still), data)
+        return jax.tree.map(lambda g: -g / tau, gradient)
+
+    def look(_: Array, y: Any, args: Any) -> tuple[Any, ...]:
+        here = eqx.combine(y, still)
+        measured = None if measure is None else measure(here)
+        return loss(here, args[0]), measured, y if keep else None
+
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(velocity),
+        solver,
+        ts[0],
+        ts[-1],
+        None,
+        moving,
+        args=(data, tau),
+        saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=ts, fn=look), diffrax.SubSaveAt(t1=True)]),
+        stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
+        adjoint=adjoint,
+        max_steps=max_steps,
+        progress_meter=meter,
+        throw=False,
+    )
+    assert solution.ts is not None
+    assert solution.ys is not None
+    (losses, measured, models), final = solution.ys
+    good = solution.result == diffrax.RESULTS.successful
+    # The sub-save at t1 is made wherever the solver stopped.
+    reached = solution.ts[1][0]
+    losses = jnp.where(jnp.isfinite(losses), losses, jnp.nan)
+    status = jnp.where(good, OK, GAVE_UP)
+    status = jnp.where(good & ~jnp.all(jnp.isfinite(losses)), DIVERGED, status)
+    final = jax.tree.map(lambda leaf: jnp.where(good, leaf[0], jnp.nan), final)
+    stats = {
+        k: jnp.asarray(solution.stats[k]) for k in ("num_accepted_steps", "num_rejected_steps")
+    }
+    return (
+        Trajectory(
+            ts,
+            losses,
+            eqx.combine(models, still) if keep else None,
+            eqx.combine(final, still),
+            measured,
+            status,
+            stats,
+        ),
+        reached,
+    )
+
+
+def _checked_times(ts: ArrayLike) -> Array:
+    array = jnp.asarray(ts)
+    if array.ndim != 1 or array.shape[0] < 2:
+        raise ValueError(
+            f"ts has shape {array.shape}; pass at least two increasing times, e.g. "
+            "jnp.linspace(0., 10., 101)."
+        )
+    if is_concrete(array):
+        values = np.asarray(array)
+        if not np.all(np.isfinite(values)) or not np.all(np.diff(values) > 0):
+            raise ValueError("ts must be finite and strictly increasing.")
+    return array
+
+
+def _check_tolerances(rtol: Any, atol: Any, tau: Any) -> None:
+    for name, value in (("rtol", rtol), ("atol", atol), ("tau", tau)):
+        if value is not None and is_concrete(value):
+            number = np.asarray(value)
+            if number.shape != () or not np.isfinite(number) or number <= 0:
+                raise ValueError(f"{name} is {value!r}; it must be a finite number above 0.")
+
+
+def _smallest_scale(weights: list[Array]) -> Array:
+    """Root mean square of the smallest non-zero matrix among the weights (pitfall 1)."""
+    scales = []
+    for w in weights:
+        axes = tuple(range(max(w.ndim - 2, 0), w.ndim))
+        square = jnp.mean(jnp.square(jax.lax.stop_gradient(w)), axis=axes)
+        scales.append(jnp.min(jnp.where(square > 0, square, jnp.inf), initial=jnp.inf))
+    smallest = jnp.sqrt(jnp.min(jnp.stack(scales)))
+    tiny = jnp.finfo(smallest.dtype).tiny ** 0.5
+    return jnp.where(jnp.isfinite(smallest), jnp.clip(smallest, tiny, 1.0), 1.0)
+
+
+def _failure(trajectory: Trajectory, reached: float, max_steps: int) -> str:
+    steps = {k: int(v) for k, v in trajectory.stats.items()}
+    taken = steps["num_accepted_steps"] + steps["num_rejected_steps"]
+    end = float(trajectory.ts[-1])
+    if int(trajectory.status) == DIVERGED:
+        return (
+            f"the loss along the gradient flow is not finite (last finite time {reached:.6g} of "
+            f"{end:.6g}): the flow cannot increase a finite loss, so look for NaN or infinities "
+            "in the model, the data or the loss."
+        )
+    if taken >= max_steps:
+        return (
+            f"the gradient flow used up max_steps = {max_steps} at time {reached:.6g} of "
+            f"{end:.6g} ({steps}): loosen rtol, pass a stiff solver such as diffrax.Kvaerno5(), "
+            "raise max_steps, or whiten the inputs."
+        )
+    return (
+        f"the solver gave up at time {reached:.6g} of {end:.6g} ({steps}): the step size became "
+        "too small or a value was not finite; check the model, the data and the loss for NaN."
+    )

@@ -1,0 +1,257 @@
+"""Gated deep linear networks as pytrees (N Sec. 2): one stack of weights per bundle of edges.
+
+The forward pass runs over bundles of same-shape edges, never over single edges, so its trace
+does not grow with the number of modules. Gates live in the data: no optimiser can touch them.
+Floor 2: may import floors 0 and 1.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from gdln_jax._checks import check_keys
+from gdln_jax._data import GatedData, is_concrete
+from gdln_jax._graph import Graph
+from gdln_jax._plan import OutputTable, PackedData, Stage, pack, unpacked
+
+Stacks = tuple[Float[Array, "edge target source"], ...]
+
+
+class EdgeView(Mapping[str, Array]):
+    """Read-only mapping edge name -> weights, cut out of the stacks when asked for."""
+
+    def __init__(self, graph: Graph, stacks: tuple[Array, ...], core: int = 2):
+        self._graph, self._stacks, self._core = graph, stacks, core
+
+    def __getitem__(self, name: str) -> Array:
+        self._graph.edge(name)
+        bundle, position = self._graph.slot[name]
+        stack = self._stacks[bundle]
+        return jnp.take(stack, position, axis=stack.ndim - self._core - 1)
+
+    def __iter__(self) -> Iterator[str]:
+        return (edge.name for edge in self._graph.edges)
+
+    def __len__(self) -> int:
+        return len(self._graph.edges)
+
+    def __repr__(self) -> str:
+        shapes = (f"{name!r}: {self[name].shape}" for name in list(self)[:8])
+        return "{" + ", ".join(shapes) + (", ...}" if len(self) > 8 else "}")
+
+
+class GatedNetwork(eqx.Module):
+    r"""A gated deep linear network: $h_v = g_v \sum_{q: t(q)=v} g_q W_q h_{s(q)}$.
+
+    **Arguments:**
+
+    - `graph`: the architecture.
+    - `weights`: edge name -> array (|target|, |source|), one for every edge.
+
+    The network is a pytree whose only leaves are `stacks`, the weights of each bundle of
+    same-shape edges; `weights[edge]` reads one matrix. The gradient of a loss is again a
+    `GatedNetwork`, and leading axes (seeds, times) may stand before all leaves.
+
+    Calling it on `GatedData` (or `PackedData`) returns output node -> predictions (n, |v|).
+
+    **Raises:** `ValueError` that names the edge for missing, unknown or wrongly shaped weights.
+    """
+
+    graph: Graph = eqx.field(static=True)
+    stacks: Stacks
+
+    def __init__(self, graph: Graph, weights: Mapping[str, Any]):
+        check_keys(weights, graph.edge_index, "weights", "an edge of the graph")
+        arrays = {}
+        for edge in graph.edges:
+            if edge.name not in weights:
+                raise ValueError(
+                    f"weights lacks edge {edge.name!r}, expected shape {graph.shape(edge.name)}."
+                )
+            array = jnp.asarray(weights[edge.name])
+            if array.shape != graph.shape(edge.name):
+                raise ValueError(
+                    f"weights[{edge.name!r}] has shape {array.shape}; expected (|target|, "
+                    f"|source|) = {graph.shape(edge.name)}."
+                )
+            arrays[edge.name] = array
+        self.graph = graph
+        self.stacks = tuple(
+            jnp.stack([arrays[name] for name in bundle.edges]) for bundle in graph.bundles
+        )
+
+    @classmethod
+    def from_stacks(cls, graph: Graph, stacks: Stacks) -> "GatedNetwork":
+        """Make a network from one stack (edge, |target|, |source|) per `graph.bundles`."""
+        wanted = [(len(bundle.edges), *bundle.shape) for bundle in graph.bundles]
+        if [stack.shape[-3:] for stack in stacks] != wanted:
+            raise ValueError(
+                f"stacks have shapes {[s.shape for s in stacks]}; expected {wanted}, one per "
+                "bundle of the graph."
+            )
+        network = object.__new__(cls)
+        object.__setattr__(network, "graph", graph)
+        object.__setattr__(network, "stacks", tuple(stacks))
+        return network
+
+    @classmethod
+    def init(
+        cls,
+        graph: Graph,
+        init: Callable[[Graph, PRNGKeyArray], Mapping[str, Any] | Stacks],
+        *,
+        key: PRNGKeyArray,
+    ) -> "GatedNetwork":
+        """Draw initial weights; `init` is one of `gdln.init`, e.g. `init.normal(1e-3)`.
+
+        Every edge has a key of its own, derived from `key` and the edge's name: adding an edge
+        leaves the weights of the others as they were.
+        """
+        if not callable(init):
+            raise ValueError(
+                f"init is {init!r}; pass an initialiser such as gdln.init.orthogonal(0.1)."
+            )
+        weights = init(graph, key)
+        if isinstance(weights, tuple):
+            return cls.from_stacks(graph, weights)
+        return cls(graph, weights)
+
+    @property
+    def weights(self) -> EdgeView:
+        """Edge name -> weights (..., |target|, |source|)."""
+        return EdgeView(self.graph, self.stacks)
+
+    def with_weights(self, weights: Mapping[str, Any]) -> "GatedNetwork":
+        """Return a copy in which the named edges have new weights."""
+        check_keys(weights, self.graph.edge_index, "weights", "an edge of the graph")
+        stacks = list(self.stacks)
+        for name, value in weights.items():
+            array = jnp.asarray(value)
+            if array.shape[-2:] != self.graph.shape(name):
+                raise ValueError(
+                    f"weights[{name!r}] has shape {array.shape}; expected {self.graph.shape(name)}."
+                )
+            bundle, position = self.graph.slot[name]
+            stacks[bundle] = stacks[bundle].at[..., position, :, :].set(array)
+        return GatedNetwork.from_stacks(self.graph, tuple(stacks))
+
+    def prepare(self, data: GatedData | PackedData) -> PackedData:
+        """Arrange data for repeated evaluation: packed where values can be seen."""
+        if isinstance(data, PackedData) or is_concrete(data):
+            return pack(self.graph, data)
+        return unpacked(self.graph, data)
+
+    def __call__(self, data: GatedData | PackedData) -> dict[str, Float[Array, "n width"]]:
+        """Return output node -> predictions (n, |v|).
+
+        `GatedData` are evaluated with every edge for every example, which also works on traced
+        data; `PackedData` cost only their active edges. Floating-point sums differ in the last
+        digits between the two.
+        """
+        if isinstance(data, GatedData):
+            data = unpacked(self.graph, data)
+        classes = list(self.graph.classes.values())
+        outputs = {}
+        for names, table, h in zip(classes, data.outputs, self._activities(data), strict=True):
+            if table is not None and h is not None:
+                outputs.update(_read_out(names, table, h, data.num_examples))
+        for name in self.graph.outputs:
+            if name not in outputs:
+                outputs[name] = jnp.zeros((data.num_examples, self.graph.nodes[name]))
+        return {name: outputs[name] for name in self.graph.outputs}
+
+    def activity(self, data: GatedData) -> dict[str, Float[Array, "n width"]]:
+        """Return the activity (n, |v|) of every node, inputs and outputs included."""
+        every = self._activities(unpacked(self.graph, data))
+        activity = {}
+        for names, h in zip(self.graph.classes.values(), every, strict=True):
+            assert h is not None
+            activity.update({name: h[i] for i, name in enumerate(names)})
+        return {name: activity[name] for name in self.graph.nodes}
+
+    def output_pairs(self, data: PackedData) -> list[tuple[Array, Array, Array]]:
+        """Return (prediction, target, weight) arrays that together hold every example once.
+
+        Shapes (pair, row, width), (pair, row, width), (pair, row); rows that only pad have
+        weight 0. This is what losses are sums over.
+        """
+        pairs = []
+        for table, h in zip(data.outputs, self._activities(data), strict=True):
+            if table is not None:
+                assert h is not None
+                prediction = h if table.instance is None else h[table.instance]
+                pairs.append((prediction, table.target, table.weight))
+        pairs += [
+            (jnp.zeros_like(table.target), table.target, table.weight)
+            for table in data.silent
+            if table is not None
+        ]
+        return pairs
+
+    def _activities(self, data: PackedData) -> list[Array | None]:
+        def product(k: int, edges: Array | None, x: Array) -> Array:
+            stack = self.stacks[k] if edges is None else self.stacks[k][edges]
+            # HIGHEST: GPUs would otherwise multiply float32 in reduced precision and differ
+            # from CPUs by 1e-3.
+            return jnp.einsum("cts,cprs->cprt", stack, x, precision=jax.lax.Precision.HIGHEST)
+
+        return propagate(data, product)
+
+    def __repr__(self) -> str:
+        bundles = self.graph.bundles
+        shapes = ", ".join(f"{len(b.edges)} x {b.shape[0]}x{b.shape[1]}" for b in bundles[:6])
+        more = ", ..." if len(bundles) > 6 else ""
+        lead = self.stacks[0].shape[:-3] if hasattr(self.stacks[0], "shape") else ()
+        batch = f", batch {lead}" if lead else ""
+        return f"GatedNetwork({len(self.graph.edges)} edges [{shapes}{more}]{batch})"
+
+
+def propagate(
+    data: PackedData, product: Callable[[int, Array | None, Array], Array]
+) -> list[Array | None]:
+    """Carry activities through the graph; returns them per node class (instance, row, width).
+
+    `product(bundle, edges, x)` applies the edges (`None`: all, in order) to x (chunk, pair, row,
+    source width). O(active pairs) calls' worth of work, O(bundles) traced operations.
+    """
+    graph = data.graph
+    activity = dict(zip(graph.classes, data.inputs, strict=True))
+    counts = dict(zip(graph.classes, data.counts, strict=True))
+    for k, (bundle, stage) in enumerate(zip(graph.bundles, data.stages, strict=True)):
+        if stage is None:
+            continue
+        h = activity[bundle.source]
+        assert h is not None
+        sent = product(k, stage.edge, _gather(stage, h))
+        if stage.gate is not None:
+            sent = sent * stage.gate[..., None]
+        got = _scatter(stage, sent, counts[bundle.target])
+        before = activity[bundle.target]
+        activity[bundle.target] = got if before is None else before + got
+    return list(activity.values())
+
+
+def _gather(stage: Stage, h: Array) -> Array:
+    if stage.source is None:
+        return h.reshape(*stage.shape, *h.shape[1:])
+    return h[stage.source]
+
+
+def _scatter(stage: Stage, sent: Array, count: int) -> Array:
+    flat = sent.reshape(-1, *sent.shape[2:])
+    if stage.target is None:
+        return flat
+    zero = jnp.zeros((count, *flat.shape[1:]), flat.dtype)
+    return zero.at[stage.target.reshape(-1)].add(flat)
+
+
+def _read_out(names: tuple[str, ...], table: OutputTable, h: Array, n: int) -> dict[str, Array]:
+    chosen = h if table.instance is None else h[table.instance]
+    # One more row takes the padding (example -1).
+    blank = jnp.zeros((len(names), n + 1, h.shape[-1]), h.dtype)
+    filled = blank.at[jnp.asarray(table.node)[:, None], jnp.asarray(table.example)].set(chosen)
+    return {name: filled[i, :n] for i, name in enumerate(names)}

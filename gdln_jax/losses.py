@@ -1,0 +1,43 @@
+"""Losses (SCIENCE 1): weighted means over examples, summed over output nodes.
+
+Each works for any model that maps data to `{output node: predictions}`. Floor 2: may import
+floors 0 and 1 and `_network`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from gdln_jax._data import GatedData
+from gdln_jax._plan import PackedData
+
+
+def mse(model: Any, data: GatedData | PackedData) -> Float[Array, ""]:
+    r"""N Eq. 1: $L = \langle \frac12 \sum_{v \in Out} \|y_v - h_v\|^2 \rangle$.
+
+    A *half mean squared norm*: the weighted mean is over examples only; there is no mean over
+    features and no other factor.
+    """
+    return _mean(model, data, lambda h, y: 0.5 * jnp.sum(jnp.square(y - h), axis=-1))
+
+
+def cross_entropy(model: Any, data: GatedData | PackedData) -> Float[Array, ""]:
+    r"""Softmax cross-entropy $\langle -\sum_v \sum_k y_{vk} \log \mathrm{softmax}(h_v)_k \rangle$.
+
+    Targets are probabilities or one-hot rows per output node; an output whose target row is 0
+    does not count.
+    """
+    return _mean(model, data, lambda h, y: -jnp.sum(y * jax.nn.log_softmax(h, axis=-1), axis=-1))
+
+
+def _mean(
+    model: Any, data: GatedData | PackedData, per_example: Callable[[Array, Array], Array]
+) -> Float[Array, ""]:
+    if isinstance(data, PackedData):
+        pairs = model.output_pairs(data)
+        return sum((w * per_example(h, y)).sum() for h, y, w in pairs) + jnp.zeros(())
+    outputs = model(data)
+    return sum((data.weights * per_example(outputs[v], y)).sum() for v, y in data.targets.items())

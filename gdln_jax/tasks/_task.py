@@ -1,0 +1,32 @@
+"""A task: an architecture and gated data that fit each other."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+
+from gdln_jax._data import GatedData
+from gdln_jax._graph import Graph
+from gdln_jax._plan import PackedData
+
+
+class Task(eqx.Module):
+    """A graph with gated data for it, ready for every function that takes both.
+
+    - `graph`, `data`: the architecture and the examples.
+    - `name`: what it is.
+    - `meta`: facts about it that are not in the arrays (plain Python and NumPy values); each
+      task's docstring lists them.
+    """
+
+    graph: Graph = eqx.field(static=True)
+    data: GatedData | PackedData
+    name: str = eqx.field(static=True)
+    meta: Mapping[str, Any]
+
+    def __check_init__(self) -> None:
+        if isinstance(self.data, GatedData):
+            self.data.validate(self.graph)
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r}, {self.graph!r}, {self.data!r}, meta: {', '.join(self.meta)})"
