@@ -36,8 +36,10 @@ def flow_time(
 
     **Raises:** `ValueError` unless 0 <= momentum < 1.
     """
-    if is_concrete(momentum) and not np.all((0 <= np.asarray(momentum)) & (momentum < 1)):
-        raise ValueError(f"momentum is {momentum!r}; it must lie in [0, 1).")
+    if is_concrete(momentum):
+        value = np.asarray(momentum)
+        if not np.all((value >= 0) & (value < 1)):
+            raise ValueError(f"momentum is {momentum!r}; it must lie in [0, 1).")
     per_step = jnp.asarray(tau) * jnp.asarray(learning_rate) / (1 - jnp.asarray(momentum))
     return per_step * jnp.asarray(steps)
 

@@ -109,12 +109,12 @@ def _solve(
 ) -> tuple[Trajectory, Array]:
     moving, still = eqx.partition(model, eqx.is_inexact_array)
 
-    def velocity(_: Array, y: Any, args: Any) -> Any:
+    def velocity(_: Any, y: Any, args: Any) -> Any:
         data, tau = args
         gradient = eqx.filter_grad(loss)(eqx.combine(y, still), data)
         return jax.tree.map(lambda g: -g / tau, gradient)
 
-    def look(_: Array, y: Any, args: Any) -> tuple[Any, ...]:
+    def look(_: Any, y: Any, args: Any) -> tuple[Any, ...]:
         here = eqx.combine(y, still)
         measured = None if measure is None else measure(here)
         return loss(here, args[0]), measured, y if keep else None

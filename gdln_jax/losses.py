@@ -38,6 +38,7 @@ def _mean(
 ) -> Float[Array, ""]:
     if isinstance(data, PackedData):
         pairs = model.output_pairs(data)
-        return sum((w * per_example(h, y)).sum() for h, y, w in pairs) + jnp.zeros(())
-    outputs = model(data)
-    return sum((data.weights * per_example(outputs[v], y)).sum() for v, y in data.targets.items())
+    else:
+        outputs = model(data)
+        pairs = [(outputs[name], y, data.weights) for name, y in data.targets.items()]
+    return jnp.sum(jnp.stack([jnp.sum(w * per_example(h, y)) for h, y, w in pairs]))

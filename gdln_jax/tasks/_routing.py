@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import ArrayLike, Int, PRNGKeyArray
 
 from gdln_jax._checks import check_choice, check_integer
 from gdln_jax._data import GatedData
@@ -123,7 +123,7 @@ def routing_data(num_domains: int, routes: np.ndarray, x: np.ndarray, y: np.ndar
     )
 
 
-def spectral_gap(pattern: Float[np.ndarray, "inputs outputs"]) -> float:
+def spectral_gap(pattern: ArrayLike) -> float:
     """sigma_2 / sigma_1 of a 0/1 matrix of trained routes (E10-E12); 0 for all routes.
 
     Small values mean that training any route helps all others: zero-shot generalisation is good
