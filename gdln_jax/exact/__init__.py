@@ -1,0 +1,17 @@
+"""Closed forms: learning curves that need no simulation (SCIENCE 4; N and H with their errata).
+
+All functions broadcast over arrays and can be jitted, vmapped and differentiated in every real
+argument; they are finite at t = 0, at t = inf and wherever two formulas meet. Time is in the units
+of tau, with the mean loss of SCIENCE 1: t = tau * learning rate * step. Imports no other answer
+(flow, descent, reduction), so that agreement with them is a test.
+"""
+
+from gdln_jax.exact._modes import context_mode as context_mode
+from gdln_jax.exact._modes import linear_mode as linear_mode
+from gdln_jax.exact._modes import linear_mode_time as linear_mode_time
+from gdln_jax.exact._modes import unbalanced_mode as unbalanced_mode
+from gdln_jax.exact._modes import unbalanced_mode_time as unbalanced_mode_time
+from gdln_jax.exact._xor import margin_crossover as margin_crossover
+from gdln_jax.exact._xor import margin_loss as margin_loss
+from gdln_jax.exact._xor import margin_time as margin_time
+from gdln_jax.exact._xor import xor_loss as xor_loss

@@ -1,0 +1,149 @@
+"""Elementary functions of the closed forms, written so that values and derivatives stay finite.
+
+A closed form that is right on paper is often NaN at 20 half times (PITFALLS 11), or has a value
+but no derivative where two formulas meet (s = 0, C = 0). Everything of that kind is dealt with
+here once; the rooms beside this one are then plain algebra. Imports JAX only.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+# Gauss-Legendre nodes and weights on [0, 1]. Sixteen nodes integrate every integrand used below
+# to better than 1e-16 relative: their nearest complex pole lies on a Bernstein ellipse with
+# rho >= 3.4, and rho^-32 < 1e-16.
+_LEGENDRE = np.polynomial.legendre.leggauss(16)
+NODES: np.ndarray = (_LEGENDRE[0] + 1) / 2
+WEIGHTS: np.ndarray = _LEGENDRE[1] / 2
+
+# Newton steps that are differentiated after a root was found without derivatives: k steps from
+# an exact root carry derivatives of order up to 2^k - 1.
+POLISH = 2
+
+
+def as_floats(*values: ArrayLike) -> list[jax.Array]:
+    """Return all values as arrays of one floating type and one shape (the broadcast shape)."""
+    dtype = jnp.result_type(*values, 1.0)
+    return list(jnp.broadcast_arrays(*(jnp.asarray(value, dtype) for value in values)))
+
+
+def concrete(value: ArrayLike) -> np.ndarray | None:
+    """Return the numbers behind ``value``, or ``None`` inside ``jit``, ``vmap`` or ``grad``."""
+    return None if isinstance(value, jax.core.Tracer) else np.asarray(value)
+
+
+def check_all(value: ArrayLike, good: Any, name: str, wanted: str) -> None:
+    """Raise ``ValueError`` if ``value`` is known and ``good(value)`` fails for an element."""
+    numbers = concrete(value)
+    if numbers is not None and not np.all(good(numbers)):
+        shown = numbers[~np.asarray(good(numbers))].ravel()[0] if numbers.ndim else numbers
+        raise ValueError(f"{name} is {shown}; it must be {wanted}.")
+
+
+def longest_time(dtype: Any) -> float:
+    """Return the time, in units of tau, that stands for infinity.
+
+    Its third power is still a finite number, so that three derivatives are finite at t = inf.
+    """
+    return 0.5 * float(jnp.finfo(dtype).max) ** (1 / 3)
+
+
+def scaled_time(t: jax.Array, tau: jax.Array) -> jax.Array:
+    """Return ``t / tau``, held below ``longest_time``; derivatives beyond it are 0."""
+    limit = longest_time(t.dtype)
+    return jnp.clip(jnp.clip(t, -limit, limit) / tau, -limit, limit)
+
+
+@jax.custom_jvp
+def ratio(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Return ``a / b``. The derivative forms no ``b**-2``, which overflows for small ``b``."""
+    return a / b
+
+
+@ratio.defjvp
+def _(primals, tangents):
+    a, b = primals
+    da, db = tangents
+    value = ratio(a, b)
+    return value, ratio(da, b) - value * ratio(db, b)
+
+
+@jax.custom_jvp
+def growth(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return ``h = 1 / (exp(-x) + y)`` and ``w = h exp(-x)``, for real x and y >= 0.
+
+    The logistic in logarithmic form: x is the logarithm of the amplitude without saturation, and
+    w in [0, 1] is what is still missing. The derivatives ``dh = h (w dx - h dy)`` and
+    ``dw = -w h (y dx + dy)`` are exact, have no cancellation, and hold at every order.
+    """
+    # Without saturation (y = 0) h grows without bound; it is held at the largest float.
+    missing = jnp.exp(-jnp.minimum(x, jnp.log(jnp.finfo(x.dtype).max) - 2))
+    h = 1 / (missing + y)
+    return h, missing * h
+
+
+@growth.defjvp
+def _(primals, tangents):
+    x, y = primals
+    dx, dy = tangents
+    h, w = growth(x, y)
+    return (h, w), (h * (w * dx - h * dy), -w * (h * (y * dx + dy)))
+
+
+def decay_integral(t: jax.Array, rate: jax.Array) -> jax.Array:
+    """Return the integral of ``exp(-rate u)`` for u from 0 to t, where ``rate * t >= 0``.
+
+    Smooth through rate = 0 and t = 0: below 8 e-foldings by quadrature of the entire integrand,
+    above by the formula, whose cancellation is harmless there.
+    """
+    near = rate * t < 8
+    t_near, rate_near = jnp.where(near, t, 0), jnp.where(near, rate, 0)
+    exponents = (rate_near * t_near)[..., None] * NODES
+    by_quadrature = t_near * (jnp.exp(-exponents) @ jnp.asarray(WEIGHTS, t.dtype))
+    t_far, rate_far = jnp.where(near, 1, t), jnp.where(near, 1, rate)
+    return jnp.where(near, by_quadrature, -jnp.expm1(-rate_far * t_far) / rate_far)
+
+
+def mean_reciprocal(q: jax.Array, power: int = 1) -> jax.Array:
+    """Return the mean of ``1 / (1 + q u**power)`` over u in [0, 1], for \\|q\\| <= 1/2."""
+    nodes, weights = jnp.asarray(NODES**power, q.dtype), jnp.asarray(WEIGHTS, q.dtype)
+    return (1 / (1 + q[..., None] * nodes)) @ weights
+
+
+def log1p_over(rate: jax.Array, u: jax.Array, logarithm: jax.Array) -> jax.Array:
+    """Return ``log(1 + rate u) / rate``, smooth through rate = 0.
+
+    ``logarithm`` is log(1 + rate u) computed by the caller in a form without overflow; it is used
+    where rate * u is not small.
+    """
+    near = jnp.abs(rate * u) < 0.5
+    u_near, rate_near = jnp.where(near, u, 0), jnp.where(near, rate, 0)
+    rate_far = jnp.where(near, 1, rate)
+    return jnp.where(near, u_near * mean_reciprocal(rate_near * u_near), logarithm / rate_far)
+
+
+def arc_integral(step: jax.Array, start: jax.Array, c: jax.Array) -> jax.Array:
+    """Return the integral of ``1 / (u**2 + c)`` for u from ``start`` to ``start + step``.
+
+    The arc tangent for c > 0, the area tangent for c < 0, and -1/u for c = 0, in one function
+    that is smooth in c. ``u**2 + c`` must be positive between the limits.
+    """
+    stop = start + step
+    den = c + start * stop
+    near = (den > 0) & (jnp.abs(c) * step**2 < 0.25 * den**2)
+    v = ratio(jnp.where(near, step, 0), jnp.where(near, den, 1))
+    by_series = v * mean_reciprocal(jnp.where(near, c, 0) * v**2, power=2)
+
+    circular, hyperbolic = ~near & (c > 0), ~near & (c < 0)
+    root = jnp.sqrt(jnp.where(circular | hyperbolic, jnp.abs(c), 1))
+    angle = jnp.arctan2(jnp.where(circular, root * step, 0), jnp.where(circular, den, 1))
+    ends = [jnp.where(hyperbolic, end, 2 * root) for end in (start, stop)]
+    logs = [jnp.log(ratio(end - root, end + root)) for end in ends]
+    area = jnp.where(hyperbolic, (logs[1] - logs[0]) / 2, 0)
+    # Otherwise c = 0 and an end at 0: the integral diverges, since nothing moves away from 0.
+    never = jnp.where(step == 0, 0.0, jnp.inf)
+    by_logarithm = jnp.where(circular, angle, area) / root
+    return jnp.where(near, by_series, jnp.where(circular | hyperbolic, by_logarithm, never))
