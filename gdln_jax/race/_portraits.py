@@ -1,0 +1,155 @@
+"""Data for pictures of races: nullclines, frozen sets, phase fields, winner maps (issue 7).
+
+Arrays in, arrays out: nothing is drawn here, and no grid point is visited by a Python loop.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from gdln_jax._checks import check_integer
+from gdln_jax._data import is_concrete
+from gdln_jax.race._arguments import as_floats
+from gdln_jax.race._clock import frozen_fractions
+from gdln_jax.race._lotka_volterra import LotkaVolterra
+from gdln_jax.race._pathways import Pathways
+
+
+class PhaseField(eqx.Module):
+    """Velocities on a square grid: `velocity[i, k]` is the one at (`axis[k]`, `axis[i]`)."""
+
+    axis: Float[Array, " grid"]
+    velocity: Float[Array, "grid grid 2"]
+
+
+class WinnerMap(eqx.Module):
+    """Who wins, over rates (1, `rate_ratios[i]`) and layer strengths u0 (1, `initial_ratios[k]`).
+
+    Entries are 0 or 1, the index of the winner.
+
+    - `share`: pathway 1's final part of the output, exact; `winner`: 1 where that exceeds 1/2;
+    - `summary`: R's rule, argmax rate u0; `depth`: argmax rate u0^(L-2), right as u0 -> 0.
+
+    R's s(0) is read as u0, the strength of one layer, in which its rule is right for L = 3. Read
+    as the norm of the whole pathway, u0^L, it is right for no depth.
+    """
+
+    rate_ratios: Float[Array, " rate"]
+    initial_ratios: Float[Array, " initial"]
+    share: Float[Array, "rate initial"]
+    winner: Int[Array, "rate initial"]
+    summary: Int[Array, "rate initial"]
+    depth: Int[Array, "rate initial"]
+
+    @property
+    def summary_accuracy(self) -> Float[Array, ""]:
+        """Fraction of the map on which R's rule names the winner."""
+        return jnp.mean(self.summary == self.winner)
+
+    @property
+    def depth_accuracy(self) -> Float[Array, ""]:
+        """Fraction of the map on which rate u0^(L-2) names the winner."""
+        return jnp.mean(self.depth == self.winner)
+
+
+def summary_rule(rates: Any, u0: Any) -> Int[Array, "..."]:
+    """R's rule: argmax rate u0 over the last axis. Right for three weight layers only."""
+    return jnp.argmax(as_floats(rates) * as_floats(u0), axis=-1)
+
+
+def depth_rule(rates: Any, u0: Any, depth: int) -> Int[Array, "..."]:
+    """The winner as the layer strengths u0 tend to 0: argmax rate u0^(depth-2), last axis."""
+    exponent = check_integer(depth, "depth", minimum=2) - 2
+    return jnp.argmax(as_floats(rates) * as_floats(u0) ** exponent, axis=-1)
+
+
+def winner_map(
+    rate_ratios: Any, initial_ratios: Any, depth: int, *, rate: Any = 1.0, u0: Any = 0.01
+) -> WinnerMap:
+    """Race two pathways that always occur together, on a grid of rate and initial ratios.
+
+    The views occur on the same examples and the target is 1 (D = S S^T), S = rate (1, ratio); the
+    frozen state is exact, from the common clock. The grid is one vmapped program.
+
+    Args:
+        rate_ratios: S_1/S_0, shape (rate,), > 0.
+        initial_ratios: ratio of the strengths of one layer at t = 0, shape (initial,), > 0.
+        depth: number L >= 2 of weight layers.
+        rate: S_0.
+        u0: strength of a layer of pathway 0 at t = 0; the rules hold as it tends to 0.
+    """
+    depth = check_integer(depth, "depth", minimum=2)
+    across, along = as_floats(rate_ratios), as_floats(initial_ratios)
+    for name, values in (("rate_ratios", across), ("initial_ratios", along)):
+        if values.ndim != 1 or (is_concrete(values) and not bool(jnp.all(values > 0))):
+            raise ValueError(f"{name} must be ratios above 0 along one axis; got {values}.")
+    if is_concrete((rate, u0)) and not (float(rate) > 0 and float(u0) > 0):
+        raise ValueError(f"rate is {rate} and u0 is {u0}; both must be above 0.")
+
+    def race(rate_ratio: Float[Array, ""], initial_ratio: Float[Array, ""]) -> tuple:
+        one = jnp.ones_like(rate_ratio)
+        rates, start = rate * jnp.stack([one, rate_ratio]), u0 * jnp.stack([one, initial_ratio])
+        share = frozen_fractions(rates, start, one, depth)[1]
+        return share, summary_rule(rates, start), depth_rule(rates, start, depth)
+
+    grid = jax.jit(jax.vmap(jax.vmap(race, (None, 0)), (0, None)))
+    share, summary, by_depth = grid(across, along)
+    return WinnerMap(across, along, share, (share > 0.5).astype(int), summary, by_depth)
+
+
+def phase_field(system: LotkaVolterra | Pathways, extent: float, num: int = 21) -> PhaseField:
+    """Velocities of two pathways on num x num points of [0, extent]^2 (s, or a)."""
+    axis = jnp.linspace(0.0, extent, check_integer(num, "num", minimum=2))
+    _two_pathways(system)
+    velocity = jax.vmap(
+        jax.vmap(lambda y, x: system.velocity(jnp.stack([x, y])), (None, 0)), (0, None)
+    )
+    return PhaseField(axis, velocity(axis, axis))
+
+
+def frozen_arc(s_max: Any = 1.0, num: int = 101) -> Float[Array, "num 2"]:
+    """R's frozen set for two pathways: the quarter circle s_1^2 + s_2^2 = s_max^2.
+
+    Every point of it is at rest and attracts from below and above (for any rates), and it is the
+    nullcline of both pathways: there is no isolated fixed point with one winner.
+    """
+    angle = jnp.linspace(0.0, jnp.pi / 2, check_integer(num, "num", minimum=2))
+    return s_max * jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
+
+
+def nullclines(
+    pathways: Pathways, extent: float, num: int = 101
+) -> tuple[Float[Array, "2 num 2"], Bool[Array, " 2"]]:
+    """The lines D_m1 a_1 + D_m2 a_2 = S_m inside [0, extent]^2, for m = 1, 2 (any depth).
+
+    The other nullclines are the axes a_m = 0. The lines coincide, and are then the frozen set, if
+    D = c S S^T. Returns points, shape (pathway, num, 2), with the ends exactly on the border of
+    the square, and whether each line meets it (NaN if not).
+    """
+    _two_pathways(pathways)
+    count = check_integer(num, "num", minimum=2)
+
+    def line(normal: Float[Array, " 2"], level: Float[Array, ""]) -> tuple:
+        size = jnp.sum(normal**2)
+        foot = level * normal / size
+        along = jnp.stack([-normal[1], normal[0]]) / jnp.sqrt(size)
+        moving = along != 0
+        step = jnp.where(moving, along, 1.0)
+        one, two = -foot / step, (extent - foot) / step
+        enter = jnp.max(jnp.where(moving, jnp.minimum(one, two), -jnp.inf))
+        leave = jnp.min(jnp.where(moving, jnp.maximum(one, two), jnp.inf))
+        still_inside = jnp.all(moving | ((foot >= 0) & (foot <= extent)))
+        meets = still_inside & (enter <= leave) & (size > 0)
+        points = foot + jnp.linspace(enter, leave, count)[:, None] * along
+        return jnp.where(meets, jnp.clip(points, 0.0, extent), jnp.nan), meets
+
+    return jax.vmap(line)(pathways.D, pathways.S)
+
+
+def _two_pathways(system: LotkaVolterra | Pathways) -> None:
+    count = (system.S if isinstance(system, Pathways) else system.rates).shape[0]
+    if count != 2:
+        raise ValueError(f"A phase plane shows two pathways; this race has {count}.")
