@@ -132,7 +132,7 @@ def test_zero_strength_stays_zero_and_has_derivatives():
     model = race.LotkaVolterra(RATES)
     s0 = jnp.array([0.01, 0.0, 0.02])
     assert float(model.limit(s0)[1]) == 0.0
-    slopes = np.asarray(jax.jacobian(lambda s: model.solve(s, jnp.array([5.0]))[0])(s0))
+    slopes = np.asarray(jax.jit(jax.jacobian(lambda s: model.solve(s, jnp.array([5.0]))[0]))(s0))
     assert np.isfinite(slopes).all()
     growth = float(jnp.exp(0.9 * model.clock(s0, [5.0])[0]))
     assert slopes[1, 1] == pytest.approx(growth, rel=1e-12)
@@ -163,12 +163,12 @@ def test_gradients_in_rates_start_and_time_match_finite_differences():
         return jnp.sum(model.solve(x[3:6], ts * x[7])) + model.limit(x[3:6])[2] + late
 
     x = jnp.concatenate([jnp.array(RATES), s0, jnp.array([1.2, 1.0])])
-    got = np.asarray(jax.grad(probe)(x))
+    got = np.asarray(jax.jit(jax.grad(probe))(x))
     steps = 1e-5 * np.asarray(x)
     run = jax.jit(probe)
     known = [(run(x.at[k].add(h)) - run(x.at[k].add(-h))) / (2 * h) for k, h in enumerate(steps)]
     np.testing.assert_allclose(got, known, rtol=1e-7)
-    forward = np.asarray(jax.jacfwd(probe)(x))
+    forward = np.asarray(jax.jit(jax.jacfwd(probe))(x))
     np.testing.assert_allclose(forward, got, rtol=1e-10)
 
 
@@ -426,7 +426,8 @@ def test_small_start_winner_is_rate_times_strength_to_the_depth_minus_two():
     assert int(tie.winner([1e-4, 2e-4])) == 1
 
 
-def test_pathways_differentiate_vmap_and_scale_with_tau():
+@pytest.mark.slow
+def test_pathways_gradients_match_finite_differences():
     D = jnp.array([[0.5, 0.2], [0.2, 0.6]])
     a0, ts = jnp.array([1e-3, 2e-3]), jnp.array([3.0, 8.0])
 
@@ -441,6 +442,10 @@ def test_pathways_differentiate_vmap_and_scale_with_tau():
         (probe(x.at[k].add(h)) - probe(x.at[k].add(-h))) / (2 * h) for k, h in enumerate(steps)
     ]
     np.testing.assert_allclose(got, known, rtol=1e-6)
+
+
+def test_pathways_vmap_and_scale_with_tau():
+    D, a0, ts = jnp.array([[0.5, 0.2], [0.2, 0.6]]), jnp.array([1e-3, 2e-3]), jnp.array([3.0, 8.0])
     model = race.Pathways([0.7, 0.6], D)
     np.testing.assert_allclose(model.solve(a0, ts, tau=4.0), model.solve(a0, ts / 4.0), rtol=1e-12)
     batch = jax.vmap(lambda a: model.solve(a, ts))(jnp.stack([a0, 2 * a0]))

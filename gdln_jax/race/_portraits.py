@@ -3,6 +3,7 @@
 Arrays in, arrays out: nothing is drawn here, and no grid point is visited by a Python loop.
 """
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -89,15 +90,22 @@ def winner_map(
     if is_concrete((rate, u0)) and not (float(rate) > 0 and float(u0) > 0):
         raise ValueError(f"rate is {rate} and u0 is {u0}; both must be above 0.")
 
+    first, start = jnp.asarray(rate, across.dtype), jnp.asarray(u0, across.dtype)
+    share, summary, by_depth = _race_grid(across, along, first, start, depth)
+    return WinnerMap(across, along, share, (share > 0.5).astype(int), summary, by_depth)
+
+
+@partial(jax.jit, static_argnames="depth")
+def _race_grid(across: Array, along: Array, rate: Array, u0: Array, depth: int) -> tuple:
+    """Share of pathway 1 and what both rules say, each of shape (rate, initial)."""
+
     def race(rate_ratio: Float[Array, ""], initial_ratio: Float[Array, ""]) -> tuple:
         one = jnp.ones_like(rate_ratio)
         rates, start = rate * jnp.stack([one, rate_ratio]), u0 * jnp.stack([one, initial_ratio])
         share = frozen_fractions(rates, start, one, depth)[1]
         return share, summary_rule(rates, start), depth_rule(rates, start, depth)
 
-    grid = jax.jit(jax.vmap(jax.vmap(race, (None, 0)), (0, None)))
-    share, summary, by_depth = grid(across, along)
-    return WinnerMap(across, along, share, (share > 0.5).astype(int), summary, by_depth)
+    return jax.vmap(jax.vmap(race, (None, 0)), (0, None))(across, along)
 
 
 def phase_field(system: LotkaVolterra | Pathways, extent: float, num: int = 21) -> PhaseField:
