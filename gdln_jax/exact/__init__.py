@@ -11,6 +11,12 @@ from gdln_jax.exact._modes import linear_mode as linear_mode
 from gdln_jax.exact._modes import linear_mode_time as linear_mode_time
 from gdln_jax.exact._modes import unbalanced_mode as unbalanced_mode
 from gdln_jax.exact._modes import unbalanced_mode_time as unbalanced_mode_time
+from gdln_jax.exact._routing import SharingMode as SharingMode
+from gdln_jax.exact._routing import routing_loss as routing_loss
+from gdln_jax.exact._routing import routing_mode as routing_mode
+from gdln_jax.exact._routing import routing_time as routing_time
+from gdln_jax.exact._routing import sharing_mode as sharing_mode
+from gdln_jax.exact._two_layer import two_layer_flow as two_layer_flow
 from gdln_jax.exact._xor import margin_crossover as margin_crossover
 from gdln_jax.exact._xor import margin_loss as margin_loss
 from gdln_jax.exact._xor import margin_time as margin_time

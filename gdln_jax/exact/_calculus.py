@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
 # Gauss-Legendre nodes and weights on [0, 1]. Sixteen nodes integrate every integrand used below
@@ -32,7 +33,7 @@ def as_floats(*values: ArrayLike) -> list[jax.Array]:
 
 def concrete(value: ArrayLike) -> np.ndarray | None:
     """Return the numbers behind ``value``, or ``None`` inside ``jit``, ``vmap`` or ``grad``."""
-    return None if isinstance(value, jax.core.Tracer) else np.asarray(value)
+    return None if isinstance(value, Tracer) else np.asarray(value)
 
 
 def check_all(value: ArrayLike, good: Any, name: str, wanted: str) -> None:
@@ -101,14 +102,14 @@ def decay_integral(t: jax.Array, rate: jax.Array) -> jax.Array:
     """
     near = rate * t < 8
     t_near, rate_near = jnp.where(near, t, 0), jnp.where(near, rate, 0)
-    exponents = (rate_near * t_near)[..., None] * NODES
+    exponents = (rate_near * t_near)[..., None] * jnp.asarray(NODES, t.dtype)
     by_quadrature = t_near * (jnp.exp(-exponents) @ jnp.asarray(WEIGHTS, t.dtype))
     t_far, rate_far = jnp.where(near, 1, t), jnp.where(near, 1, rate)
     return jnp.where(near, by_quadrature, -jnp.expm1(-rate_far * t_far) / rate_far)
 
 
 def mean_reciprocal(q: jax.Array, power: int = 1) -> jax.Array:
-    """Return the mean of ``1 / (1 + q u**power)`` over u in [0, 1], for \\|q\\| <= 1/2."""
+    """Return the mean of ``1 / (1 + q u**power)`` over u in [0, 1], where q is at least -1/2."""
     nodes, weights = jnp.asarray(NODES**power, q.dtype), jnp.asarray(WEIGHTS, q.dtype)
     return (1 / (1 + q[..., None] * nodes)) @ weights
 

@@ -123,7 +123,7 @@ def context_mode(
     Raises:
         ValueError: a known ``num_contexts`` below 2; one context needs no contextual pathway.
     """
-    check_all(num_contexts, lambda c: c >= 2, "num_contexts", "at least 2 (one pathway per context)")
+    check_all(num_contexts, lambda c: c >= 2, "num_contexts", "at least 2")
     t, s, d, b0, contexts, tau = as_floats(t, s, d, b0, num_contexts, tau)
     return solve_linear(t, s, d / (contexts - 1), b0, tau)[0]
 
@@ -138,7 +138,7 @@ def _grow_square(
     """
     square = s**2 + d**2 * p0 * q0 / 4
     y = square * time**2
-    # Few e-foldings: the power series of C and S in (k t)^2 are entire, so k = 0 is nothing special.
+    # Few e-foldings: the power series of C and S in (k t)^2 are entire: k = 0 is nothing special.
     near = y < 1
     y_near = jnp.where(near, y, 0)
     t_near = jnp.where(near, time, 0)

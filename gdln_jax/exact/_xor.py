@@ -143,7 +143,7 @@ def margin_crossover(
     """
     check_choice(equal, ("pathways", "total_units"), "equal")
     check_all(a0, lambda x: x > 0, "a0", "above 0")
-    check_all(level, lambda x: (x > 0) & (x < 0.5), "level", "between 0 and 1/2 (the loss at a = 0)")
+    check_all(level, lambda x: (x > 0) & (x < 0.5), "level", "between 0 and 1/2")
     a0, level = as_floats(a0, level)
     share = 1.0 if equal == "pathways" else 0.5
 

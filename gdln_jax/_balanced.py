@@ -1,0 +1,127 @@
+"""Pairs of layers with W2^T W2 - W1 W1^T = lambda I: the starts that keep their balance.
+
+The difference is conserved by gradient flow at every hidden node (E8), and the starts with a
+multiple of the identity are those whose whole course is known (``exact.two_layer_flow``). lambda
+moves a network from the second layer doing the learning to the first. Floor 2: imports JAX only.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from gdln_jax._checks import check_integer
+
+
+def balanced_pair(
+    key: PRNGKeyArray,
+    widths: tuple[int, int, int],
+    lam: float = 0.0,
+    *,
+    scale: float | None = None,
+    product: Float[Array, "out in"] | None = None,
+    dtype: np.dtype | type | None = None,
+) -> tuple[Float[Array, "hidden in"], Float[Array, "out hidden"]]:
+    """Draw W1 and W2 with W2^T W2 - W1 W1^T = lam I exactly (to rounding).
+
+    W1 = R a V^T and W2 = U b R^T with orthogonal R (random), U and V, and per hidden direction
+    b^2 - a^2 = lam and a b = p, the singular value of the map; so a^2 = (sqrt(lam^2 + 4 p^2) -
+    lam)/2. Continuous in lam at fixed key, through lam = 0.
+
+    Which orders of the widths are possible: W2^T W2 = lam I + W1 W1^T has rank d_hidden if
+    lam > 0, which needs d_out >= d_hidden; lam < 0 needs d_in >= d_hidden in the same way; lam = 0
+    is possible for all widths. Hidden directions that no mode uses have a = 0, b = sqrt(lam) or
+    a = sqrt(-lam), b = 0.
+
+    Args:
+        key: JAX random key.
+        widths: ``(d_in, d_hidden, d_out)``.
+        lam: the balance lambda; a number, not a traced value, since it decides what is possible.
+        scale: all min(widths) singular values of W2 W1 (an initial amplitude, not a standard
+            deviation); default 1 if ``product`` is not given either.
+        product: the map W2 W1 to start from, of shape (d_out, d_in) and rank <= d_hidden; its
+            frames are then those of U and V. Give either this or ``scale``. It may be traced, but
+            its derivative does not exist where singular values repeat.
+        dtype: floating type, by default JAX's.
+
+    Returns:
+        ``W1`` (d_hidden, d_in) and ``W2`` (d_out, d_hidden).
+
+    Raises:
+        ValueError: widths for which lam is impossible, saying why; a product of the wrong shape
+            or of too high a rank; a negative ``scale``.
+    """
+    if len(widths) != 3:
+        raise ValueError(f"widths is {widths!r}; it must be (d_in, d_hidden, d_out).")
+    names = ("d_in", "d_hidden", "d_out")
+    d_in, hidden, out = (
+        check_integer(width, f"widths: {name}", minimum=1)
+        for width, name in zip(widths, names, strict=True)
+    )
+    check_balance_possible((d_in, hidden, out), lam)
+    if scale is not None and product is not None:
+        raise ValueError("scale and product are both given; give one of them.")
+    if scale is not None and not (math.isfinite(scale) and scale >= 0):
+        raise ValueError(f"scale is {scale!r}; it must be a finite number of at least 0.")
+
+    dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
+    keys = jax.random.split(key, 3)
+    turn = jax.random.orthogonal(keys[0], hidden, dtype=dtype)
+    modes = min(d_in, hidden, out)
+    if product is None:
+        left = jax.random.orthogonal(keys[1], out, dtype=dtype)
+        right = jax.random.orthogonal(keys[2], d_in, dtype=dtype)
+        strengths = jnp.full(modes, 1.0 if scale is None else scale, dtype)
+    else:
+        left, strengths, right = _frames_of(jnp.asarray(product, dtype), (d_in, hidden, out))
+        strengths = strengths[:modes]
+    p = jnp.zeros(hidden, dtype).at[:modes].set(strengths)
+
+    # The larger of the two squares has no cancellation; the smaller is p^2 / larger.
+    larger = (jnp.sqrt(lam**2 + 4 * p**2) + abs(lam)) / 2
+    safe = jnp.where(larger > 0, larger, 1.0)
+    big = jnp.where(larger > 0, jnp.sqrt(safe), 0.0)
+    small = p / jnp.where(big > 0, big, 1.0)
+    a, b = (small, big) if lam >= 0 else (big, small)
+    used_in, used_out = min(hidden, d_in), min(hidden, out)
+    w1 = (turn[:, :used_in] * a[:used_in]) @ right[:, :used_in].T
+    w2 = (left[:, :used_out] * b[:used_out]) @ turn[:, :used_out].T
+    return w1, w2
+
+
+def check_balance_possible(widths: tuple[int, int, int], lam: float) -> None:
+    """Raise ``ValueError`` if no pair of these widths has W2^T W2 - W1 W1^T = lam I."""
+    d_in, hidden, out = widths
+    if not math.isfinite(lam):
+        raise ValueError(f"lam is {lam!r}; it must be a finite number.")
+    for wrong, sign, side, width, gram in (
+        (lam > 0 and out < hidden, "> 0", "d_out", out, "W2^T W2 = lam I + W1 W1^T"),
+        (lam < 0 and d_in < hidden, "< 0", "d_in", d_in, "W1 W1^T = -lam I + W2^T W2"),
+    ):
+        if wrong:
+            raise ValueError(
+                f"lam = {lam} is impossible for widths (d_in, d_hidden, d_out) = {widths}: lam "
+                f"{sign} needs {side} >= d_hidden, because {gram} must have rank d_hidden = "
+                f"{hidden}, and its rank is at most {side} = {width}. Use lam = 0, the other sign, "
+                f"or at most {width} hidden units."
+            )
+
+
+def _frames_of(
+    product: jax.Array, widths: tuple[int, int, int]
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    d_in, hidden, out = widths
+    if product.shape != (out, d_in):
+        raise ValueError(f"product has shape {product.shape}; it must be ({out}, {d_in}).")
+    left, strengths, right = jnp.linalg.svd(product, full_matrices=True)
+    if strengths.shape[0] > hidden and not isinstance(strengths, Tracer):
+        rest, first = float(strengths[hidden]), float(strengths[0])
+        if rest > 100 * float(jnp.finfo(product.dtype).eps) * first:
+            raise ValueError(
+                f"product has rank above d_hidden = {hidden} (singular value {hidden + 1} is "
+                f"{rest:.2e}); give it at most that rank or the layer more units."
+            )
+    return left, strengths, right.T

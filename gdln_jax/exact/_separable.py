@@ -1,0 +1,313 @@
+"""The flow ``x' = (x^2 + C) (s - delta x (x^2 + C))``, solved by its integrated form.
+
+``dT = dx / ((x^2 + C)(s - delta x (x^2 + C)))``. Write A(x) = x^2 + C, r for the largest real
+root of delta x A(x) = s (s >= 0), and Q(x) = x^2 + r x + r^2 + C, so that
+s - delta x A(x) = delta (r - x) Q(x). After mirroring x -> e x, s -> e s so that the start is not
+negative, one of three things happens:
+
+- growth (s > 0, x < r): ``T = (1/s) [int du/A + int u du/((r - u) Q)]`` with both integrals in
+  closed form; nothing cancels, because both are positive.
+- decay towards r (s > 0, x > r), or towards 0 or sqrt(-C) (s <= 0): the closed form loses a factor
+  (x/r)^4 of precision, so that the same integral is done by quadrature in the variable
+  zeta = -ln of the remaining distance, in which the integrand has no nearby pole.
+- through 0 (s < 0, C > 0): decay to 0 in a finite time, then growth with the other sign.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gdln_jax.exact._calculus import (
+    NODES,
+    POLISH,
+    WEIGHTS,
+    arc_integral,
+    decay_integral,
+    ratio,
+)
+
+# Decay is tabulated in panels of unit width of zeta. The integrand's poles are at least pi/3 off
+# the real axis, so 16 nodes give 1e-16 per panel; exp(-64) of the start is below any rounding.
+PANELS = 64
+
+
+def _attractor(s: jax.Array, delta: jax.Array, c: jax.Array) -> jax.Array:
+    """Return the largest real root r of ``delta r (r^2 + c) = s``, for s > 0 and delta > 0."""
+    h = s / delta
+
+    def newton(r: jax.Array) -> jax.Array:
+        slope = 3 * r**2 + c
+        return r - ratio(r * (r**2 + c) - h, jnp.where(slope > 0, slope, 1.0))
+
+    # An upper bound from which Newton's method on this convex function descends monotonically.
+    positive = jnp.where(c > 0, c, 1.0)
+    bound = jnp.where(c > 0, jnp.minimum(jnp.cbrt(h), h / positive), jnp.cbrt(h))
+    bound = bound + jnp.sqrt(jnp.where(c < 0, -c, 0.0))
+    r = jax.lax.fori_loop(0, 16, lambda _, r: newton(r), jax.lax.stop_gradient(bound))
+    r = jax.lax.stop_gradient(r)
+    for _ in range(POLISH):
+        r = newton(r)
+    return r
+
+
+def _growth_time(
+    step: jax.Array, xi: jax.Array, s: jax.Array, x0: jax.Array, r: jax.Array, c: jax.Array
+) -> jax.Array:
+    """Return T from x0 to x0 + step, where ``xi = ln((r - x0)/(r - x0 - step))``."""
+    x = x0 + step
+    slope = 3 * r**2 + c
+    q0 = x0**2 + r * x0 + r**2 + c
+    logs = r * xi + r * jnp.log1p(ratio(step * (x + x0 + r), q0)) / 2
+    arc = arc_integral(step, x0 + r / 2, 0.75 * r**2 + c)
+    rest = ratio(logs - (1.5 * r**2 + c) * arc, slope)
+    return (arc_integral(step, x0, c) + rest) / s
+
+
+def _grow(
+    time: jax.Array, s: jax.Array, delta: jax.Array, x0: jax.Array, c: jax.Array
+) -> jax.Array:
+    """Return x(T) for 0 <= x0 <= r, s > 0, delta > 0, x0^2 + c > 0."""
+    r = _attractor(s, delta, c)
+
+    def forward(xi: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return T(xi) and 1/T'(xi)."""
+        step = (r - x0) * -jnp.expm1(-xi)
+        x = x0 + step
+        speed = delta * (x**2 + c) * (x**2 + r * x + r**2 + c)
+        return _growth_time(step, xi, s, x0, r, c), speed
+
+    # T is increasing and concave in xi, which brackets the root between two chords; they can be
+    # 1e30 apart, so the bisection is in ln xi.
+    tiny = jnp.finfo(time.dtype).tiny
+    lowest = jnp.maximum(0.9 * time * forward(jnp.zeros_like(time))[1], tiny)
+    highest = jnp.maximum(1.1 * time * s * (3 * r**2 + c) / r, lowest)
+
+    def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = ends
+        middle = (low + high) / 2
+        late = forward(jnp.exp(middle))[0] > time
+        return jnp.where(late, low, middle), jnp.where(late, middle, high)
+
+    ends = jax.lax.fori_loop(0, 64, halve, (jnp.log(lowest), jnp.log(highest)))
+    xi = jax.lax.stop_gradient(jnp.where(time > 0, jnp.exp((ends[0] + ends[1]) / 2), 0.0))
+    for _ in range(POLISH):
+        reached, speed = forward(xi)
+        xi = xi - (reached - time) * speed
+    return x0 + (r - x0) * -jnp.expm1(-xi)
+
+
+def _decay_rate(
+    gap: jax.Array, target: jax.Array, s: jax.Array, delta: jax.Array, c: jax.Array
+) -> jax.Array:
+    """Return dT/dzeta at y = target + gap, with the factor that cancels left out."""
+    y = target + gap
+    # y^2 + c without cancellation near the target, which is sqrt(-c) if s <= 0 and c < 0.
+    area = gap * (y + target) + jnp.where((s <= 0) & (c < 0), 0.0, target**2 + c)
+    force = delta * y * area - s
+    aligned = delta * area * (y**2 + target * y + target**2 + c)
+    against = jnp.where(c < 0, y + target, area) * force
+    return jnp.where((s <= 0) & (c >= 0), y, 1.0) / jnp.where(s > 0, aligned, against)
+
+
+def _integrate(
+    low: jax.Array, high: jax.Array, panels: int, start: jax.Array, *rest: jax.Array
+) -> jax.Array:
+    """Return the time from zeta = low to high, by a composite Gauss-Legendre rule."""
+    nodes = jnp.asarray((np.arange(panels)[:, None] + NODES).ravel() / panels, low.dtype)
+    weights = jnp.asarray(np.tile(WEIGHTS, panels) / panels, low.dtype)
+    z = low[..., None] + (high - low)[..., None] * nodes
+    rate = _decay_rate(start[..., None] * jnp.exp(-z), *(value[..., None] for value in rest))
+    return (high - low) * (rate @ weights)
+
+
+def _decay_time(zeta: jax.Array, y0: jax.Array, target: jax.Array, *rest: jax.Array) -> jax.Array:
+    """Return T(zeta), where ``zeta = ln((y0 - target)/(y - target))``; rest: s, delta, c."""
+    held = jnp.minimum(zeta, PANELS)
+    total = _integrate(jnp.zeros_like(held), held, PANELS, y0 - target, target, *rest)
+    # Beyond the table the rate is constant, or what is left of the decay is below rounding.
+    last = _decay_rate((y0 - target) * jnp.exp(-held), target, *rest)
+    return total + (zeta - held) * last
+
+
+def _decay(time: jax.Array, y0: jax.Array, target: jax.Array, *rest: jax.Array) -> jax.Array:
+    """Return y(T) for a start y0 above its target; rest: s, delta, c."""
+
+    def rate(zeta: jax.Array) -> jax.Array:
+        return _decay_rate((y0 - target) * jnp.exp(-zeta), target, *rest)
+
+    def panel(low: jax.Array, high: jax.Array) -> jax.Array:
+        return _integrate(low, high, 1, y0 - target, target, *rest)
+
+    def march(edge: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        start, past = now
+        after = past + panel(start, start + 1)
+        inside = (start == edge) & (after <= time)
+        return jnp.where(inside, start + 1, start), jnp.where(inside, after, past)
+
+    zero = jnp.zeros_like(time)
+    start, past = jax.lax.fori_loop(0, PANELS, march, (zero, zero))
+
+    def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = ends
+        middle = (low + high) / 2
+        late = past + panel(start, middle) > time
+        return jnp.where(late, low, middle), jnp.where(late, middle, high)
+
+    low, high = jax.lax.fori_loop(0, 30, halve, (start, start + 1))
+    beyond = PANELS + (time - past) / rate(jnp.full_like(time, PANELS))
+    zeta = jnp.where(start >= PANELS, beyond, (low + high) / 2)
+    zeta = jax.lax.stop_gradient(jnp.where(time > 0, zeta, 0.0))
+    for _ in range(POLISH):
+        zeta = zeta - (_decay_time(zeta, y0, target, *rest) - time) / rate(zeta)
+    return target + (y0 - target) * jnp.exp(-zeta)
+
+
+def _unsaturated_time(
+    x: jax.Array, s: jax.Array, delta: jax.Array, x0: jax.Array, c: jax.Array
+) -> jax.Array:
+    """Return T for delta = 0, with the first two derivatives in delta."""
+    quintic = (x**5 - x0**5) / 5 + c * (x**3 - x0**3) / 3
+    saturation = delta * (x**2 - x0**2) / (2 * s**2) + delta**2 * quintic / s**3
+    return arc_integral(x - x0, x0, c) / s + saturation
+
+
+def _unsaturated(
+    time: jax.Array, s: jax.Array, delta: jax.Array, x0: jax.Array, c: jax.Array
+) -> jax.Array:
+    """Return x(T) for delta = 0, with its first two derivatives in delta; inf once it diverged."""
+    root = jnp.sqrt(jnp.where(c == 0, 1.0, jnp.abs(c)))
+    angle = root * s * time
+    tangent = jnp.where(c > 0, jnp.tan(jnp.minimum(angle, 1.57)), jnp.tanh(angle)) / root
+    v = jnp.where(c == 0, s * time, tangent)
+    finite = (1 - v * x0 > 0) & ((c <= 0) | (angle < 1.57))
+    x = (x0 + c * v) / jnp.where(finite, 1 - v * x0, 1.0)
+    x = jax.lax.stop_gradient(jnp.where(finite, x, x0))
+    time = jnp.where(finite, time, 0.0)
+    for _ in range(POLISH):
+        speed = s * (x**2 + c)
+        x = x - (_unsaturated_time(x, s, delta, x0, c) - time) * speed
+    return jnp.where(finite, x, jnp.inf)
+
+
+class _Regime(NamedTuple):
+    """What happens from a given start, in the mirrored frame where the start y0 is not negative."""
+
+    mirror: jax.Array
+    y0: jax.Array
+    s: jax.Array
+    c: jax.Array
+    target: jax.Array  # r if s > 0, else where the decay against s ends
+    valid: jax.Array  # delta >= 0 and y0^2 + c >= 0
+    still: jax.Array  # y0^2 + c = 0, or no force at all: nothing moves
+    origin: jax.Array  # y0 = 0 and s = 0
+    grows: jax.Array
+    open: jax.Array  # growth without saturation (delta = 0)
+    decays: jax.Array
+
+
+def _regime(s: jax.Array, delta: jax.Array, x0: jax.Array, c: jax.Array) -> _Regime:
+    mirror = jnp.where((x0 < 0) | ((x0 == 0) & (s < 0)), -1.0, 1.0)
+    y0, s = mirror * x0, mirror * s
+    area = y0**2 + c
+    valid = (delta >= 0) & (area >= -8 * jnp.finfo(area.dtype).eps * y0**2)
+    origin = valid & (area > 0) & (y0 == 0) & (s == 0)
+    still = (area <= 0) | ((s == 0) & (delta == 0))
+    moves = valid & ~still & ~origin
+    saturating = moves & (s > 0) & (delta > 0)
+    r = _attractor(*(jnp.where(saturating, value, 1.0) for value in (s, delta, c)))
+    low = jnp.where(c < 0, jnp.sqrt(jnp.where(c < 0, -c, 1.0)), 0.0)
+    grows = saturating & (y0 <= r)
+    return _Regime(
+        mirror=mirror,
+        y0=y0,
+        s=s,
+        c=c,
+        target=jnp.where(saturating, r, low),
+        valid=valid,
+        still=still,
+        origin=origin,
+        grows=grows,
+        open=moves & (s > 0) & (delta == 0),
+        decays=moves & ((s <= 0) | (saturating & ~grows)),
+    )
+
+
+def _decay_arguments(now: _Regime, delta: jax.Array) -> tuple[jax.Array, ...]:
+    """Return y0, target, s, delta, c where the mode decays, and a harmless decay elsewhere."""
+    wanted = (now.y0, now.target, now.s, delta, now.c)
+    harmless = (1.0, 0.0, -1.0, 1.0, 1.0)
+    return tuple(jnp.where(now.decays, *pair) for pair in zip(wanted, harmless, strict=True))
+
+
+def solve_separable(
+    time: jax.Array, s: jax.Array, delta: jax.Array, x0: jax.Array, c: jax.Array
+) -> jax.Array:
+    """Return x(T) from x(0) = x0; NaN for T < 0, delta < 0 or x0^2 + c < 0."""
+    now = _regime(s, delta, x0, c)
+    falling = _decay_arguments(now, delta)
+    to_zero = _decay_time(jnp.full_like(time, PANELS), *falling)
+    crosses = now.decays & (now.s < 0) & (c > 0) & (time > to_zero)
+    after = jnp.where(crosses, time - to_zero, time)
+    force, start = jnp.where(crosses, -now.s, now.s), jnp.where(crosses, 0.0, now.y0)
+    past = jnp.where(now.decays & ~crosses, time, 0.0)
+    fallen = _decay(past, *falling)
+
+    def pick(use: jax.Array) -> list[jax.Array]:
+        """Return the arguments of growth where ``use``, and a harmless growth elsewhere."""
+        wanted = (after, force, delta, start, c)
+        harmless = (0.0, 1.0, 1.0, 0.5, 1.0)
+        return [jnp.where(use, *pair) for pair in zip(wanted, harmless, strict=True)]
+
+    grown = _grow(*pick(now.grows | (crosses & (delta > 0))))
+    open_ = now.open | (crosses & (delta == 0))
+    unbounded = _unsaturated(*pick(open_))
+    area = now.y0**2 + c
+    # To first order in what is 0 here, so that the derivatives are right.
+    resting = now.y0 + time * area * (now.s - delta * now.y0 * area)
+    fade = jnp.where(now.origin, delta * c**2, 0.0)
+    held = jnp.where(now.origin, c, 0.0)
+    pushed = now.y0 * jnp.exp(-fade * time) + now.s * held * decay_integral(time, fade)
+
+    y = jnp.where(crosses, -jnp.where(open_, unbounded, grown), fallen)
+    y = jnp.where(now.grows, grown, jnp.where(now.open, unbounded, y))
+    y = jnp.where(now.still, resting, jnp.where(now.origin, pushed, y))
+    return jnp.where(now.valid & (time >= 0), now.mirror * y, jnp.nan)
+
+
+def time_separable(
+    x: jax.Array, s: jax.Array, delta: jax.Array, x0: jax.Array, c: jax.Array
+) -> jax.Array:
+    """Return the time T at which ``solve_separable`` is at x; inf where it never is."""
+    now = _regime(s, delta, x0, c)
+    y = now.mirror * x
+    allowed = now.valid & (y**2 + c > 0) & ((c > 0) | (y > 0))
+
+    falls = now.decays & allowed & (y > now.target)
+    falling = _decay_arguments(now, delta)
+    gap = jnp.where(falls, y - now.target, 1.0)
+    zeta = jnp.log(jnp.where(falls, now.y0 - now.target, 1.0)) - jnp.log(gap)
+    fallen = _decay_time(zeta, *falling)
+
+    crosses = now.decays & (now.s < 0) & (c > 0) & (y <= 0)
+    to_zero = _decay_time(jnp.full_like(zeta, PANELS), *falling)
+    force, start = jnp.where(crosses, -now.s, now.s), jnp.where(crosses, 0.0, now.y0)
+    end = jnp.where(crosses, -y, y)
+    grows = (now.grows | (crosses & (delta > 0))) & allowed
+    wanted, harmless = (force, delta, start, c, end), (1.0, 1.0, 0.25, 1.0, 0.25)
+    up = [jnp.where(grows, *pair) for pair in zip(wanted, harmless, strict=True)]
+    r = _attractor(up[0], up[1], up[3])
+    inside = up[4] < r
+    step = jnp.where(inside, up[4] - up[2], 0.0)
+    xi = -jnp.log1p(-ratio(step, jnp.where(inside, r - up[2], 1.0)))
+    grown = _growth_time(step, xi, up[0], up[2], r, up[3])
+    open_ = (now.open | (crosses & (delta == 0))) & allowed
+    free = [jnp.where(open_, *pair) for pair in zip(wanted, harmless, strict=True)]
+    unbounded = _unsaturated_time(free[4], free[0], free[1], free[2], free[3])
+
+    offset = jnp.where(crosses, to_zero, 0.0)
+    time = jnp.where(falls, fallen, jnp.inf)
+    time = jnp.where(grows & inside, offset + grown, time)
+    time = jnp.where(open_, offset + unbounded, time)
+    return jnp.where(now.valid, jnp.where(x == x0, 0.0, time), jnp.nan)
