@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from gdln_jax._network import GatedNetwork as GatedNetwork
     from gdln_jax._plan import PackedData as PackedData
     from gdln_jax._plan import pack as pack
+    from gdln_jax._modes import ModeStrengths as ModeStrengths
+    from gdln_jax._quotient import Quotient as Quotient
+    from gdln_jax._reduced_flow import ReducedTrajectory as ReducedTrajectory
+    from gdln_jax._reduction import InexactReductionError as InexactReductionError
+    from gdln_jax._reduction import InexactReductionWarning as InexactReductionWarning
+    from gdln_jax._reduction import PathTable as PathTable
+    from gdln_jax._reduction import Reduction as Reduction
+    from gdln_jax._reduction import reduce as reduce
     from gdln_jax._statistics import PathStatistics as PathStatistics
     from gdln_jax._statistics import path_statistics as path_statistics
     from gdln_jax._statistics import path_sum_gradient as path_sum_gradient
@@ -45,6 +53,16 @@ else:
         "_descent": ("train", "flow_time", "LostUpdatesWarning"),
         "_trajectory": ("Trajectory",),
         "_statistics": ("path_statistics", "PathStatistics", "path_sum_gradient"),
+        "_reduction": (
+            "reduce",
+            "Reduction",
+            "InexactReductionError",
+            "InexactReductionWarning",
+            "PathTable",
+        ),
+        "_modes": ("ModeStrengths",),
+        "_quotient": ("Quotient",),
+        "_reduced_flow": ("ReducedTrajectory",),
         "tasks": (),
         "recipes": (),
         "_citation": ("citation",),

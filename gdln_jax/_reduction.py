@@ -1,5 +1,344 @@
-"""The reduction: gradient flow restricted to aligned frames, `tau db_e/dt = -dl/db_e`, with the
-certificate of its exactness (N Eq. 7-10 and its errata E4, E5; H's race reduction).
+r"""The reduction: the loss in aligned coordinates, with a certificate (N Eq. 7-10, SCIENCE 3).
 
-May import from floors 0-2; never from `_flow`, `_descent`, `exact` or `_times`.
+On the manifold $W_e = U_e \,\mathrm{diag}(b_e) V_e^T$ gradient flow is $\tau \dot b_e =
+-\partial l / \partial b_e$ with $l(b) = L(W(b))$. That is exact if the full velocity has no
+component off the manifold, which is measured, not assumed. Floor 3: may import floors 0 to 2,
+never flow, descent or the closed forms.
 """
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from gdln_jax._certificate import normal_component, tied_classes, typical_strength
+from gdln_jax._checks import check_choice, check_positive, listed
+from gdln_jax._coupled import Coupled, couple, coupled_loss
+from gdln_jax._data import GatedData, is_concrete
+from gdln_jax._frames import Frames, find_frames
+from gdln_jax._graph import Graph
+from gdln_jax._group_statistics import Group, GroupStatistics, group_statistics
+from gdln_jax._modes import ModeData, ModeStrengths, make_mode_data, mode_loss
+from gdln_jax._network import GatedNetwork
+from gdln_jax._plan import PackedData, pack
+from gdln_jax._projection import project
+from gdln_jax._quotient import Quotient, make_quotient
+from gdln_jax._reduced_flow import ReducedTrajectory, solve_reduced
+from gdln_jax._statistics import Path, path_statistics
+
+_MODES = ("raise", "warn", "coupled")
+
+
+class InexactReductionError(ValueError):
+    """The data are not diagonal in any common frames, and the caller asked for exactness."""
+
+
+class InexactReductionWarning(UserWarning):
+    """The reduction is an approximation; its certificate says how good."""
+
+
+class PathTable(eqx.Module):
+    """The enumerated view of a reduction, for small graphs.
+
+    - `paths`: all paths as tuples of edge names.
+    - `strengths[p]`: S(p), (mode,). `variances[j, p]`: D(j, p), (mode,), for paths into one
+      output node, without the overlap `overlaps[j, p]` = diag(U_p^T U_j).
+    """
+
+    paths: tuple[Path, ...] = eqx.field(static=True)
+    strengths: dict[Path, Array]
+    variances: dict[tuple[Path, Path], Array]
+    overlaps: dict[tuple[Path, Path], Array]
+
+    def gradient(self, b: Mapping[str, Array]) -> dict[str, Array]:
+        r"""Right-hand side of N Eq. 10 by enumeration:
+        $\sum_{p \ni e} B_{p \setminus e}[S(p) - \sum_j U_p^T U_j B_j D(j,p)]$.
+        """
+        product = {p: jnp.prod(jnp.stack([b[e] for e in p]), axis=0) for p in self.paths}
+        error = dict(self.strengths)
+        for (j, p), d in self.variances.items():
+            error[p] = error[p] - self.overlaps[j, p] * product[j] * d
+        total = {name: jnp.zeros_like(value) for name, value in b.items()}
+        for p in self.paths:
+            for i, name in enumerate(p):
+                others = [b[e] for k, e in enumerate(p) if k != i]
+                rest = jnp.prod(jnp.stack(others), axis=0) if others else jnp.ones_like(b[name])
+                total[name] = total[name] + rest * error[p]
+        return total
+
+
+class Reduction(eqx.Module):
+    """A gated deep linear network in aligned coordinates; made by `reduce`.
+
+    - `frames`: edge -> (U_e (|t(e)|, mode), V_e (|s(e)|, mode)).
+    - `strengths`: S per group of paths, (mode,). A group is the paths between an input and an
+      output node, keyed `(input, output)`; where several edges start or end there it is
+      the paths between two edges, keyed `(first edge, last edge)`.
+    - `variances`: D per pair of groups that are active together, `(group j, group p)`.
+    - `residual`: the certificate, the relative norm of the gradient's component normal to the
+      manifold, worst of several random points. 0 up to rounding means exact.
+    - `ties`: None, or classes of edges between which the reduction is exact only while they are
+      equal (H's contextual pathways, E16); then `residual` is measured there, and
+      `untied_residual` elsewhere.
+    - `coupled`: whether off-diagonal couplings are kept; then b are matrices.
+
+    Strengths `b` are given as one number, one per mode, or edge -> either.
+    """
+
+    graph: Graph = eqx.field(static=True)
+    data: PackedData
+    source: GatedData | PackedData
+    modes: int = eqx.field(static=True)
+    u: tuple[Array, ...]
+    v: tuple[Array, ...]
+    mode_data: ModeData
+    strengths: dict[Group, np.ndarray]
+    variances: dict[tuple[Group, Group], np.ndarray]
+    residual: float
+    untied_residual: float
+    ties: tuple[tuple[str, ...], ...] | None = eqx.field(static=True)
+    core: Coupled | None
+
+    @property
+    def coupled(self) -> bool:
+        """Whether this is the coupled form."""
+        return self.core is not None
+
+    @property
+    def frames(self) -> "FrameView":
+        """Edge -> (U_e, V_e)."""
+        return FrameView(self.graph, self.u, self.v)
+
+    def strengths_of(self, b: Any) -> ModeStrengths:
+        """Bring `b` (number, per mode, or per edge) into the form the dynamics use."""
+        return ModeStrengths.make(self.graph, self.modes, b)
+
+    def embed(self, b: Any) -> GatedNetwork:
+        """Return the full network W_e = U_e diag(b_e) V_e^T.
+
+        Modes that do not fit through an edge (a bottleneck) have strength 0 there whatever `b`.
+        """
+        stacks = self.strengths_of(b).stacks
+        weights = tuple(
+            jnp.einsum("etm,em,esm->ets", u, x * mask, v)
+            for u, x, mask, v in zip(self.u, stacks, self.mode_data.masks, self.v, strict=True)
+        )
+        return GatedNetwork.from_stacks(self.graph, weights)
+
+    def loss(self, b: Any) -> Float[Array, ""]:
+        """l(b) = L(W(b)); O(modes x active edges), no paths. Differentiable in b, all orders."""
+        return mode_loss(self.strengths_of(b), self.mode_data)
+
+    def project(
+        self, net: GatedNetwork, *, align: bool = True
+    ) -> tuple[ModeStrengths, dict[str, float]]:
+        """Return (b, misalignment per edge) of a network.
+
+        b_e = diag(R_t^T W_e R_s) and the misalignment is ||W_e - R_t diag(b_e) R_s^T|| / ||W_e||.
+        Hidden frames are free: with `align` those that suit `net` best are looked for first
+        (alternating Procrustes problems, host code); otherwise the frames of `embed` are used.
+        """
+        if net.graph != self.graph:
+            raise ValueError("the network has another graph than this reduction.")
+        return project(net, self.u, self.v, align)
+
+    def solve(
+        self, b0: Any, ts: ArrayLike, *, tau: ArrayLike = 1.0, **options: Any
+    ) -> ReducedTrajectory:
+        r"""Solve $\tau \dot b_e = -\partial l/\partial b_e$ from `b0`, given at `ts[0]`.
+
+        `options`: `rtol`, `atol`, `solver`, `max_steps`, `adjoint` of `solve_reduced`; the
+        default tolerances resolve plateaus however small the start. A coupled reduction takes b
+        as elsewhere and returns `b[edge]` as (time, mode, mode) matrices U_e^T W_e V_e.
+
+        **Raises:** `ValueError` when `b0` breaks the reduction's ties or `ts` does not increase;
+        `RuntimeError` when the solver gives up.
+        """
+        start = self.strengths_of(b0)
+        if self.core is not None:
+            run = solve_reduced(
+                self.core.start(start), coupled_loss, self.core.data, ts, tau, **options
+            )
+            return eqx.tree_at(lambda r: r.b, run, self.core.read(run.b))
+        _check_ties(self, start)
+        return solve_reduced(start, mode_loss, self.mode_data, ts, tau, **options)
+
+    def quotient(self, b0: Any, *, seed: int = 0) -> Quotient:
+        """Merge the edges that start equal in `b0` and always receive equal gradients.
+
+        **Raises:** `ValueError` for a coupled reduction, or when `b0` breaks the ties.
+        """
+        if self.core is not None:
+            raise ValueError(
+                "a coupled reduction has matrices, which quotient() does not merge; reduce with "
+                "on_inexact='warn' to merge the diagonal approximation."
+            )
+        start = self.strengths_of(b0)
+        _check_ties(self, start)
+        return make_quotient(self.mode_data, start, seed=seed)
+
+    def path_table(self, *, max_pairs: int = 250_000) -> PathTable:
+        """Enumerate the paths with their S(p) and D(j, p); needs a reduction of `GatedData`."""
+        return _path_table(self, max_pairs)
+
+    def __repr__(self) -> str:
+        kind = "coupled" if self.coupled else ("exact under ties" if self.ties else "diagonal")
+        tied = f", {len(self.ties)} classes of ties" if self.ties else ""
+        return (
+            f"Reduction({self.modes} modes, {len(self.strengths)} path groups, {kind}{tied}, "
+            f"residual {self.residual:.1e})"
+        )
+
+
+class FrameView(Mapping[str, tuple[Array, Array]]):
+    """Read-only mapping edge -> (U_e, V_e)."""
+
+    def __init__(self, graph: Graph, u: tuple[Array, ...], v: tuple[Array, ...]):
+        self._graph, self._u, self._v = graph, u, v
+
+    def __getitem__(self, name: str) -> tuple[Array, Array]:
+        self._graph.edge(name)
+        bundle, position = self._graph.slot[name]
+        return self._u[bundle][position], self._v[bundle][position]
+
+    def __iter__(self):
+        return (edge.name for edge in self._graph.edges)
+
+    def __len__(self) -> int:
+        return len(self._graph.edges)
+
+
+def reduce(
+    graph: Graph,
+    data: GatedData | PackedData,
+    *,
+    tol: float = 1e-8,
+    on_inexact: str = "raise",
+    seed: int = 0,
+) -> Reduction:
+    """Find the aligned coordinates of a network's learning dynamics, and certify them.
+
+    Works on any gated graph: several inputs and outputs, skips, bottlenecks, repeated singular
+    values, real gates, frames per group of paths (E4). Paths are never enumerated. Host code, for
+    concrete data; cost O(active pairs x width^3).
+
+    **Arguments:**
+
+    - `tol`: largest residual that counts as exact; 1e-8 is far above rounding and far below any
+      effect of non-diagonal data.
+    - `on_inexact`: what to do above it. `"raise"`; `"warn"` and go on with the approximation;
+      or `"coupled"`: keep the off-diagonal couplings, exact by construction but with a matrix per
+      edge instead of one number per mode.
+
+    **Raises:** `InexactReductionError` (a `ValueError`) naming the worst statistics and the
+    cures; `ValueError` when inputs and targets are nowhere correlated, or for bad arguments.
+    """
+    check_choice(on_inexact, _MODES, "on_inexact")
+    tol = check_positive(tol, "tol")
+    packed = pack(graph, data.compress() if isinstance(data, GatedData) else data)
+    frames = find_frames(packed, seed=seed)
+    if frames.modes == 0:
+        raise ValueError(
+            "no input is correlated with any target along an open path, so there is no mode to "
+            "learn; check gates and targets."
+        )
+    statistics = group_statistics(packed, frames)
+    mode_data = make_mode_data(packed, frames)
+    u, v = _stacked(graph, frames)
+    scale = typical_strength(graph, statistics, frames.modes)
+
+    def residual_at(labels: np.ndarray | None) -> float:
+        return normal_component(packed, u, v, mode_data, scale, labels, seed=seed)
+
+    untied = residual = residual_at(None)
+    ties = core = None
+    if residual > tol:
+        labels = tied_classes(mode_data, scale, seed=seed)
+        tied = residual_at(labels)
+        if tied <= tol:
+            residual, ties = tied, _named(graph, labels)
+    if residual > tol:
+        advice = _advice(residual, tol, statistics)
+        if on_inexact == "raise":
+            raise InexactReductionError(advice)
+        if on_inexact == "warn":
+            warnings.warn(advice, InexactReductionWarning, stacklevel=2)
+        else:
+            core = couple(packed, u, v, frames.modes)
+    return Reduction(
+        graph=graph,
+        data=packed,
+        source=data,
+        modes=frames.modes,
+        u=u,
+        v=v,
+        mode_data=mode_data,
+        strengths=statistics.strengths,
+        variances=statistics.variances,
+        residual=residual,
+        untied_residual=untied,
+        ties=ties,
+        core=core,
+    )
+
+
+def _stacked(graph: Graph, frames: Frames) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    def stack(per_edge: list[np.ndarray]) -> tuple[Array, ...]:
+        return tuple(
+            jnp.asarray(np.stack([per_edge[graph.edge_index[name]] for name in bundle.edges]))
+            for bundle in graph.bundles
+        )
+
+    return stack(frames.u), stack(frames.v)
+
+
+def _named(graph: Graph, labels: np.ndarray) -> tuple[tuple[str, ...], ...]:
+    names = [name for bundle in graph.bundles for name in bundle.edges]
+    groups: list[list[str]] = [[] for _ in range(labels.max() + 1)]
+    for name, label in zip(names, labels.tolist(), strict=True):
+        groups[label].append(name)
+    return tuple(tuple(group) for group in groups)
+
+
+def _check_ties(reduction: Reduction, b: ModeStrengths) -> None:
+    if reduction.ties is None or not is_concrete(b):
+        return
+    for tied in reduction.ties:
+        values = np.stack([np.asarray(b[name]) for name in tied])
+        if np.abs(values - values[:1]).max() > 1e-12 * np.abs(values).max():
+            raise ValueError(
+                f"this reduction is exact only while the edges {listed(tied, 4)} have equal "
+                f"strengths (elsewhere its residual is {reduction.untied_residual:.1e}), but b0 "
+                "gives them different ones: start them equal, or reduce with "
+                "on_inexact='coupled' and tol below that residual."
+            )
+
+
+def _advice(residual: float, tol: float, statistics: GroupStatistics) -> str:
+    worst = "; ".join(f"{what} is {share:.1%} off-diagonal" for what, share in statistics.worst(3))
+    return (
+        f"no common frames diagonalise the statistics: {residual:.1e} of the gradient leaves the "
+        f"aligned manifold (tol {tol:.0e}). Worst: {worst or 'frames overlap between paths'}. "
+        "Whiten the inputs; or regroup the paths (give groups that are never active together "
+        "hidden nodes of their own); or pass on_inexact='coupled' to keep the couplings (exact, "
+        "larger), or 'warn' to take the diagonal approximation."
+    )
+
+
+def _path_table(reduction: Reduction, max_pairs: int) -> PathTable:
+    if not isinstance(reduction.source, GatedData):
+        raise ValueError("path_table() needs a reduction of GatedData, not of packed data.")
+    stats = path_statistics(reduction.graph, reduction.source, max_pairs=max_pairs)
+    frames = reduction.frames
+    u = {p: frames[p[-1]][0] for p in stats.paths}
+    v = {p: frames[p[0]][1] for p in stats.paths}
+    return PathTable(
+        stats.paths,
+        {p: jnp.einsum("ym,yx,xm->m", u[p], yx, v[p]) for p, yx in stats.yx.items()},
+        {(j, p): jnp.einsum("xm,xz,zm->m", v[j], x, v[p]) for (j, p), x in stats.x.items()},
+        {(j, p): jnp.einsum("ym,ym->m", u[j], u[p]) for j, p in stats.x},
+    )

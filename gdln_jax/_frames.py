@@ -1,0 +1,439 @@
+"""Frames in which every path statistic is diagonal at once (N Eq. 7-9, with erratum E4).
+
+A *port* is the open end of an edge: the input side of an edge that leaves an input node (frame
+V), or the output side of an edge that enters an output node (frame U). Hidden frames are free.
+Paths are never listed: random numbers on the edges of a scalar copy of the network give generic
+linear combinations of the statistics of all paths between two ports, and frames that diagonalise
+generic combinations diagonalise all of them. Modes found at one port are carried to the others
+by the statistics themselves, so that repeated singular values keep their labels. Host code in
+NumPy; whether the frames do their job is measured afterwards, not assumed. Floor 2: may import
+floors 0 and 1.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from gdln_jax._graph import Graph
+from gdln_jax._plan import PackedData, Stage
+
+# Independent generic combinations of the statistics, and rounds in which ports tell each other
+# what they know about the modes. Both are generous: the certificate says whether they sufficed.
+_DRAWS, _ROUNDS = 3, 6
+# Statistics below this, relative to the largest, are rounding noise of sums of products.
+_NOISE = 1e-10
+
+
+class Seed(NamedTuple):
+    """An input activity as an edge sees it: the edge, and which distinct activity of its source."""
+
+    edge: int
+    instance: int
+
+
+class Frames(NamedTuple):
+    """One frame per edge and end: `u[e]` (|t(e)|, mode), `v[e]` (|s(e)|, mode).
+
+    Columns are orthonormal, or zero for modes that do not live at that end.
+    """
+
+    u: list[np.ndarray]
+    v: list[np.ndarray]
+    modes: int
+
+
+class Links(NamedTuple):
+    """The distinct activities of packed data and how they are made of one another.
+
+    `incoming[class][instance]` lists (edge, gate, class of source, instance of source).
+    """
+
+    incoming: list[list[list[tuple[int, float, int, int]]]]
+    inputs: list[np.ndarray | None]
+    class_of: dict[str, int]
+
+
+def links(data: PackedData) -> Links:
+    """Read the network of distinct activities off the tables of `data`."""
+    graph = data.graph
+    number = {node_class: c for c, node_class in enumerate(graph.classes)}
+    incoming: list[list[list[tuple[int, float, int, int]]]] = [
+        [[] for _ in range(count)] for count in data.counts
+    ]
+    for bundle, stage in zip(graph.bundles, data.stages, strict=True):
+        if stage is None:
+            continue
+        source, edge, gate, target = stage_table(stage)
+        edges = np.array([graph.edge_index[name] for name in bundle.edges])[edge]
+        c, s = number[bundle.target], number[bundle.source]
+        for e, g, a, i in zip(
+            edges.tolist(), gate.tolist(), source.tolist(), target.tolist(), strict=True
+        ):
+            if g != 0:
+                incoming[c][i].append((e, g, s, a))
+    inputs = [None if x is None else np.asarray(x, float) for x in data.inputs]
+    class_of = {name: c for key, c in number.items() for name in graph.classes[key]}
+    return Links(incoming, inputs, class_of)
+
+
+def stage_table(stage: Stage) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The (source, edge, gate, target) of each pair of a stage, flat, padding included."""
+    chunks, pairs = stage.shape
+    order = np.arange(chunks * pairs)
+    source = order if stage.source is None else np.asarray(stage.source).ravel()
+    target = order if stage.target is None else np.asarray(stage.target).ravel()
+    edge = np.arange(chunks) if stage.edge is None else np.asarray(stage.edge)
+    gate = np.ones(len(order)) if stage.gate is None else np.asarray(stage.gate)[..., 0].ravel()
+    return source, np.repeat(edge, pairs), gate, target
+
+
+class OutputMoments(NamedTuple):
+    """What one output instance is asked for: `terms` lists (last edge, seed, coefficient)."""
+
+    terms: list[tuple[int, Seed, np.ndarray]]
+    target: np.ndarray
+    weight: np.ndarray
+    node_class: int
+
+
+def output_moments(data: PackedData, found: Links, theta: np.ndarray) -> Iterator[OutputMoments]:
+    """Per compared output: which seeds reach it by which last edge, with generic coefficients.
+
+    `theta` (edge, draw) are the numbers on the edges; a coefficient is the sum over the paths
+    between seed and last edge of the products of gates and numbers. O(activities x their seeds).
+    """
+    reach: list[list[dict[Seed, np.ndarray]]] = [[{} for _ in row] for row in found.incoming]
+    for c, row in enumerate(found.incoming):
+        for i, parts in enumerate(row):
+            here = reach[c][i]
+            for edge, gate, s, a in parts:
+                for seed, value in _sent(found, reach, edge, s, a):
+                    here[seed] = here.get(seed, 0) + gate * theta[edge] * value
+    for c, table in enumerate(data.outputs):
+        if table is None:
+            continue
+        count = len(table.node)
+        instances = np.arange(count) if table.instance is None else np.asarray(table.instance)
+        targets, weights = np.asarray(table.target, float), np.asarray(table.weight, float)
+        for p, i in enumerate(instances.tolist()):
+            terms = [
+                (edge, seed, gate * theta[edge] * value)
+                for edge, gate, s, a in found.incoming[c][i]
+                for seed, value in _sent(found, reach, edge, s, a)
+            ]
+            yield OutputMoments(terms, targets[p], weights[p], c)
+
+
+def _sent(
+    found: Links, reach: list[list[dict[Seed, np.ndarray]]], edge: int, s: int, a: int
+) -> list[tuple[Seed, np.ndarray | float]]:
+    if found.incoming[s][a]:
+        return list(reach[s][a].items())
+    return [(Seed(edge, a), 1.0)]
+
+
+class _Port(NamedTuple):
+    side: str
+    edge: int
+
+
+class _Statistics:
+    """Generic combinations of path statistics between ports, (draw, width, width) each."""
+
+    def __init__(self, data: PackedData, rng: np.random.Generator):
+        graph = data.graph
+        found = links(data)
+        # Positive and away from 0, so that no combination cancels or vanishes by accident.
+        theta = rng.uniform(0.7, 1.3, size=(len(graph.edges), _DRAWS))
+        self.cross: dict[tuple[_Port, _Port], np.ndarray] = {}
+        self.width: dict[_Port, int] = {}
+        for moments in output_moments(data, found, theta):
+            weighted = moments.target * moments.weight[:, None]
+            total: dict[Seed, np.ndarray] = {}
+            for edge, seed, value in moments.terms:
+                x = input_rows(graph, found, seed)
+                self._add(("v", seed.edge), ("u", edge), value, x.T @ weighted)
+                total[seed] = total.get(seed, 0) + value
+            for j, gj in total.items():
+                for p, gp in total.items():
+                    xj, xp = (input_rows(graph, found, k) for k in (j, p))
+                    moment = xj.T @ (xp * moments.weight[:, None])
+                    self._add(("v", j.edge), ("v", p.edge), gj * np.roll(gp, 1), moment)
+
+    def _add(self, a: tuple[str, int], b: tuple[str, int], value: np.ndarray, moment: np.ndarray):
+        key = (_Port(*a), _Port(*b))
+        term = np.broadcast_to(value, (_DRAWS,))[:, None, None] * moment
+        self.cross[key] = self.cross[key] + term if key in self.cross else term
+        self.width[key[0]], self.width[key[1]] = moment.shape
+
+    def neighbours(self) -> dict[_Port, list[tuple[_Port, np.ndarray]]]:
+        """Port -> (other port, map from here to there), input-output statistics first."""
+        near: dict[_Port, list[tuple[_Port, np.ndarray]]] = {port: [] for port in self.width}
+        for (a, b), stack in self.cross.items():
+            if a == b:
+                continue
+            near[a].append((b, np.swapaxes(stack, 1, 2)))
+            if b.side == "u":
+                near[b].append((a, stack))
+        for ends in near.values():
+            ends.sort(key=lambda end: end[0].side)
+        return near
+
+
+def input_rows(graph: Graph, found: Links, seed: Seed) -> np.ndarray:
+    """The examples (row, width) behind a seed."""
+    table = found.inputs[found.class_of[graph.edges[seed.edge].source]]
+    assert table is not None
+    return table[seed.instance]
+
+
+def find_frames(data: PackedData, *, seed: int = 0) -> Frames:
+    """Find frames that diagonalise the statistics of `data` as far as they can be.
+
+    Modes are ordered by strength (singular value of the generic input-output statistics) where
+    they are found; ports whose statistics never meet share mode numbers in that order, which is
+    exact, since only hidden frames connect them. Cost O(active pairs x width^3).
+    """
+    graph = data.graph
+    statistics = _Statistics(data, np.random.default_rng(seed))
+    near = statistics.neighbours()
+    known = {port: np.zeros((width, 0)) for port, width in statistics.width.items()}
+    scale = max((np.abs(a).max() for a in statistics.cross.values()), default=0.0)
+    local = _shared_knowledge(statistics, near)
+    for _ in range(sum(known_port.shape[0] for known_port in known.values())):
+        root = _strongest_unexplained(near, known, scale)
+        if root is None:
+            break
+        columns = _new_modes(root, near, known, local)
+        if columns.shape[1] == 0:
+            break
+        _carry(root, columns, near, known)
+    modes = max((frame.shape[1] for frame in known.values()), default=0)
+    return _as_frames(graph, known, modes)
+
+
+def _shared_knowledge(
+    statistics: _Statistics, near: dict[_Port, list[tuple[_Port, np.ndarray]]]
+) -> dict[_Port, np.ndarray]:
+    """Per port symmetric matrices (draw, width, width), diagonal in the frame sought.
+
+    Each round every port adds what its neighbours know, so that two modes are degenerate in the
+    end only if nothing in the whole graph tells them apart.
+    """
+    local = {}
+    for port, width in statistics.width.items():
+        own = statistics.cross.get((port, port))
+        # Shifts of the identity keep modes with no variance of their own in play.
+        eye = np.broadcast_to(np.eye(width), (_DRAWS, width, width))
+        local[port] = _unit(own) + eye if own is not None else eye
+    for _ in range(_ROUNDS):
+        fresh = {}
+        for port, matrix in local.items():
+            total = matrix.copy()
+            for other, there in near[port]:
+                carrier = there / max(np.abs(there).max(), 1e-300)
+                heard = np.swapaxes(carrier, 1, 2) @ local[other] @ np.roll(carrier, 1, axis=0)
+                total = total + 0.5 * (heard + np.swapaxes(heard, 1, 2))
+            fresh[port] = _unit(total)
+        local = fresh
+    return local
+
+
+def _unit(stack: np.ndarray) -> np.ndarray:
+    size = np.abs(stack).max(axis=(1, 2), keepdims=True)
+    return stack / np.where(size > 0, size, 1)
+
+
+def _strongest_unexplained(
+    near: dict[_Port, list[tuple[_Port, np.ndarray]]], known: dict[_Port, np.ndarray], scale: float
+) -> _Port | None:
+    best, where = _NOISE * scale, None
+    for port, ends in near.items():
+        if port.side != "v":
+            continue
+        for other, there in ends:
+            if other.side == "u":
+                rest = _outside(known[other], _outside(known[port], there, right=True))
+                size = np.abs(rest).max(initial=0.0)
+                # Ties go to the first port, so that equal domains are found in order.
+                if size > best * (1 + 1e-9):
+                    best, where = size, port
+    return where
+
+
+def _outside(frame: np.ndarray, stack: np.ndarray, *, right: bool = False) -> np.ndarray:
+    """The part of the maps `stack` outside the columns of `frame`."""
+    if frame.shape[1] == 0:
+        return stack
+    projector = np.eye(len(frame)) - frame @ frame.T
+    return stack @ projector if right else projector @ stack
+
+
+def _new_modes(
+    root: _Port,
+    near: dict[_Port, list[tuple[_Port, np.ndarray]]],
+    known: dict[_Port, np.ndarray],
+    local: dict[_Port, np.ndarray],
+) -> np.ndarray:
+    """Modes at `root` that are not known yet and drive an output, strongest first."""
+    projector = np.eye(len(known[root])) - known[root] @ known[root].T
+    values, vectors = np.linalg.eigh(projector)
+    rest = vectors[:, values > 0.5]
+    outgoing = [
+        _outside(known[other], there) @ rest for other, there in near[root] if other.side == "u"
+    ]
+    drive = np.concatenate([a.reshape(-1, rest.shape[1]) for a in outgoing])
+    _, sizes, right = np.linalg.svd(drive, full_matrices=False)
+    rest = rest @ right[sizes > _NOISE * sizes.max(initial=0.0)].T
+    inside = rest.T @ local[root] @ rest
+    grams = [
+        np.swapaxes(a, 1, 2) @ np.roll(a, 1, axis=0)
+        for a in (_outside(known[o], t) @ rest for o, t in near[root] if o.side == "u")
+    ]
+    candidates = np.concatenate([inside, _unit(sum(grams))])
+    columns = rest @ joint_eigenvectors(candidates)
+    strength = np.linalg.norm(
+        np.concatenate(
+            [
+                (_outside(known[o], t) @ columns).reshape(-1, columns.shape[1])
+                for o, t in near[root]
+                if o.side == "u"
+            ]
+        ),
+        axis=0,
+    )
+    columns = columns[:, np.argsort(-strength, kind="stable")]
+    largest = np.abs(columns).argmax(axis=0)
+    return columns * np.sign(columns[largest, np.arange(columns.shape[1])])
+
+
+def joint_eigenvectors(stack: np.ndarray, sweeps: int = 30) -> np.ndarray:
+    """Orthogonal matrix that diagonalises symmetric matrices (k, r, r) together as well as it can.
+
+    Starts from the eigenvectors of a generic combination and polishes by Jacobi rotations
+    (Cardoso and Souloumiac 1996), which settles what is nearly degenerate in the combination but
+    not in its parts.
+    """
+    stack = 0.5 * (stack + np.swapaxes(stack, 1, 2))
+    mix = np.random.default_rng(1).uniform(0.5, 1.5, size=len(stack))
+    _, basis = np.linalg.eigh(np.tensordot(mix, stack, axes=1))
+    a = basis.T @ stack @ basis
+    r = a.shape[1]
+    size = max(np.abs(a).max(initial=0.0), 1e-300)
+    for _ in range(sweeps):
+        turned = 0.0
+        for i in range(r - 1):
+            for j in range(i + 1, r):
+                h = np.stack([a[:, i, i] - a[:, j, j], 2 * a[:, i, j]])
+                g = h @ h.T
+                # Equal up to rounding in every matrix: any basis of the pair will do.
+                if g[0, 0] + g[1, 1] < (1e-13 * size) ** 2 * len(stack):
+                    continue
+                angle = 0.25 * np.arctan2(2 * g[0, 1], g[0, 0] - g[1, 1])
+                if abs(angle) < 1e-15:
+                    continue
+                turned = max(turned, abs(angle))
+                c, s = np.cos(angle), np.sin(angle)
+                turn = np.array([[c, -s], [s, c]])
+                a[:, :, [i, j]] = a[:, :, [i, j]] @ turn
+                a[:, [i, j], :] = turn.T @ a[:, [i, j], :]
+                basis[:, [i, j]] = basis[:, [i, j]] @ turn
+        if turned < 1e-14:
+            break
+    return basis
+
+
+def _carry(
+    root: _Port,
+    columns: np.ndarray,
+    near: dict[_Port, list[tuple[_Port, np.ndarray]]],
+    known: dict[_Port, np.ndarray],
+) -> None:
+    """Carry new modes from `root` to every port that the statistics connect to it."""
+    fresh: dict[_Port, np.ndarray] = {root: columns}
+    mix = np.random.default_rng(2).uniform(0.5, 1.5, size=_DRAWS)
+    generic = {
+        port: [(other, np.tensordot(mix, there, axes=1)) for other, there in ends]
+        for port, ends in near.items()
+    }
+    # Strong statistics first; weak ones fill in only what no strong one reached.
+    for threshold in (1e-4, 1e-8):
+        waiting = list(fresh)
+        for port in waiting:
+            for other, there in generic[port]:
+                arrived = _arrivals(there @ fresh[port], there, known[other], threshold)
+                before = fresh.get(other)
+                after = arrived if before is None else _filled(before, arrived)
+                if before is None or np.any(np.any(after, axis=0) & ~np.any(before, axis=0)):
+                    fresh[other] = after
+                    waiting.append(other)
+    reached = {port: frame for port, frame in fresh.items() if frame.any()}
+    for m in range(columns.shape[1]):
+        members = [port for port, frame in reached.items() if frame[:, m].any()]
+        free = 0
+        while any(_occupied(known[port], free) for port in members):
+            free += 1
+        for port in members:
+            known[port] = _placed(known[port], free, reached[port][:, m])
+
+
+def _arrivals(
+    sent: np.ndarray, there: np.ndarray, known: np.ndarray, threshold: float
+) -> np.ndarray:
+    """Directions in which modes arrive, orthonormal also where the statistics are not diagonal."""
+    sent = _outside(known, sent)
+    size = np.linalg.norm(sent, axis=0)
+    enough = size > threshold * np.linalg.norm(there)
+    arrived = np.zeros_like(sent)
+    taken = np.zeros((len(sent), 0))
+    for m in np.flatnonzero(enough)[np.argsort(-size[enough], kind="stable")]:
+        direction = _outside(taken, sent[:, m])
+        left = np.linalg.norm(direction)
+        # Half of it or more lies along stronger modes: no direction of its own here.
+        if left > 0.5 * size[m]:
+            arrived[:, m] = direction / left
+            taken = np.concatenate([taken, arrived[:, m : m + 1]], axis=1)
+    return arrived
+
+
+def _filled(before: np.ndarray, arrived: np.ndarray) -> np.ndarray:
+    after = before.copy()
+    for m in range(before.shape[1]):
+        if not before[:, m].any() and arrived[:, m].any():
+            direction = _outside(after[:, np.any(after, axis=0)], arrived[:, m])
+            left = np.linalg.norm(direction)
+            if left > 0.5:
+                after[:, m] = direction / left
+    return after
+
+
+def _occupied(frame: np.ndarray, column: int) -> bool:
+    return column < frame.shape[1] and bool(frame[:, column].any())
+
+
+def _placed(frame: np.ndarray, column: int, direction: np.ndarray) -> np.ndarray:
+    wide = np.zeros((len(frame), max(frame.shape[1], column + 1)))
+    wide[:, : frame.shape[1]] = frame
+    wide[:, column] = direction
+    return wide
+
+
+def _as_frames(graph: Graph, known: dict[_Port, np.ndarray], modes: int) -> Frames:
+    inputs, outputs = set(graph.inputs), set(graph.outputs)
+    u, v = [], []
+    for i, edge in enumerate(graph.edges):
+        ends = []
+        for side, node, ports in (("u", edge.target, outputs), ("v", edge.source, inputs)):
+            width = graph.nodes[node]
+            frame = np.zeros((width, modes))
+            if node in ports:
+                found = known.get(_Port(side, i), np.zeros((width, 0)))
+                frame[:, : found.shape[1]] = found
+            else:
+                # Hidden frames are free; modes beyond the width cannot pass (a bottleneck).
+                frame[:, :width] = np.eye(width, modes)[:, :width]
+            ends.append(frame)
+        u.append(ends[0])
+        v.append(ends[1])
+    return Frames(u, v, modes)
