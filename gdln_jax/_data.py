@@ -55,8 +55,9 @@ class GatedData(eqx.Module):
     - `weights`: array (n,) of non-negative example weights; they are scaled to sum 1. Default
       1/n each.
 
-    Arrays are stored in JAX's default float (float64 if `jax_enable_x64` is set), except that
-    float32 stays float32.
+    All arrays are stored in one precision: float32 if every floating-point array given is
+    float32, else JAX's default float (float64 if `jax_enable_x64` is set). Integers and booleans
+    follow the others.
 
     **Raises:** `ValueError` that names the array for wrong lengths, wrong number of axes,
     values that are no finite numbers, negative weights or weights that sum to 0. What depends
@@ -83,18 +84,24 @@ class GatedData(eqx.Module):
                     f"{name} must be a non-empty mapping from node name to an array "
                     f"(examples, features), got {type(value).__name__}."
                 )
-        self.inputs = {k: _array(v, f"inputs[{k!r}]", 2) for k, v in inputs.items()}
+        node_gates, edge_gates = node_gates or {}, edge_gates or {}
+        for name, value in (("node_gates", node_gates), ("edge_gates", edge_gates)):
+            if not isinstance(value, Mapping):
+                raise ValueError(
+                    f"{name} must be a mapping from name to an array (examples,), got "
+                    f"{type(value).__name__}."
+                )
+        dtype = _common_dtype((inputs, targets, node_gates, edge_gates, weights))
+        self.inputs = {k: _array(v, f"inputs[{k!r}]", 2, dtype) for k, v in inputs.items()}
         first = next(iter(self.inputs))
         n = self.inputs[first].shape[0]
         if n == 0:
             raise ValueError(f"inputs[{first!r}] has no examples.")
-        self.targets = {k: _array(v, f"targets[{k!r}]", 2) for k, v in targets.items()}
-        self.node_gates = {
-            k: _array(v, f"node_gates[{k!r}]", 1) for k, v in (node_gates or {}).items()
-        }
-        self.edge_gates = {
-            k: _array(v, f"edge_gates[{k!r}]", 1) for k, v in (edge_gates or {}).items()
-        }
+        self.targets = {k: _array(v, f"targets[{k!r}]", 2, dtype) for k, v in targets.items()}
+        self.node_gates, self.edge_gates = (
+            {k: _array(v, f"{name}[{k!r}]", 1, dtype) for k, v in gates.items()}
+            for name, gates in (("node_gates", node_gates), ("edge_gates", edge_gates))
+        )
         for field in ("inputs", "targets", "node_gates", "edge_gates"):
             for k, v in getattr(self, field).items():
                 if v.shape[0] != n:
@@ -102,7 +109,7 @@ class GatedData(eqx.Module):
                         f"{field}[{k!r}] has {v.shape[0]} examples but inputs[{first!r}] has "
                         f"{n}; all arrays need the same leading length."
                     )
-        self.weights = _weights(weights, n, first, self.inputs[first].dtype)
+        self.weights = _weights(weights, n, first, dtype)
 
     @property
     def num_examples(self) -> int:
@@ -206,11 +213,22 @@ class GatedData(eqx.Module):
         )
 
 
-def _array(value: Any, name: str, ndim: int) -> Array:
+def _common_dtype(given: Any) -> np.dtype:
+    """float32 if all floating-point arrays are, else the default float."""
+    found = {leaf.dtype for leaf in jax.tree.leaves(given) if hasattr(leaf, "dtype")}
+    floats = {dtype for dtype in found if dtype in _FLOATS}
+    single = np.dtype("float32")
+    return single if floats == {single} else np.dtype(jnp.result_type(float))
+
+
+def _array(value: Any, name: str, ndim: int, dtype: np.dtype) -> Array:
     if isinstance(value, jax.core.Tracer):
-        array = value
+        array = value.astype(dtype)
     else:
-        raw = np.asarray(value)
+        try:
+            raw = np.asarray(value)
+        except ValueError:  # rows of unequal length
+            raise ValueError(f"{name} is no array: its rows differ in length.") from None
         if raw.dtype.kind not in "fiub":
             raise ValueError(
                 f"{name} has dtype {raw.dtype}; it must hold real numbers (a gate is a number, "
@@ -224,9 +242,7 @@ def _array(value: Any, name: str, ndim: int) -> Array:
         if not np.all(np.isfinite(raw)):
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(raw))[0])
             raise ValueError(f"{name} is not finite at index {where} (value {raw[where]}).")
-        array = jnp.asarray(
-            raw, dtype=raw.dtype if raw.dtype == np.float32 else jnp.result_type(float)
-        )
+        array = jnp.asarray(raw, dtype)
     if array.ndim != ndim:
         wanted = "(examples, features)" if ndim == 2 else "(examples,)"
         hint = ", e.g. array[:, None]" if (ndim, array.ndim) == (2, 1) else ""
@@ -234,10 +250,10 @@ def _array(value: Any, name: str, ndim: int) -> Array:
     return array
 
 
-def _weights(weights: Any, n: int, first: str, dtype: Any) -> Array:
+def _weights(weights: Any, n: int, first: str, dtype: np.dtype) -> Array:
     if weights is None:
         return jnp.full((n,), 1 / n, dtype=dtype)
-    array = _array(weights, "weights", 1)
+    array = _array(weights, "weights", 1, dtype)
     if array.shape[0] != n:
         raise ValueError(
             f"weights has {array.shape[0]} entries but inputs[{first!r}] has {n} examples."

@@ -69,9 +69,9 @@ def train(
       learning rate that varies over runs can be a traced array when the optimiser is built
       inside the mapped function.
     - `save_every`: a record at steps 0, save_every, 2 save_every, ... and at the last step.
-    - `batch_size`, `key`: draw that many examples without replacement at each step, uniformly
-      whatever their weights (which still weigh the loss). Needs `GatedData`. Recorded losses are
-      of all the data.
+    - `batch_size`, `key`: draw that many examples without replacement at each step, uniformly;
+      their weights are kept, times n / batch_size, so that the mean gradient over batches is the
+      full one, whatever the weights. Needs `GatedData`. Recorded losses are of all the data.
     - `measure`, `keep_models`: as in `gradient_flow`: by default models are kept if nothing is
       measured and they take less than 256 MB.
     - `throw`: raise when the loss ceases to be finite; never under `jit` or `vmap`, where the
@@ -140,7 +140,9 @@ def _train(
         if batch_size is not None:
             assert key is not None
             chosen = jax.random.permutation(jax.random.fold_in(key, number), data.num_examples)
-            batch = data.take(chosen[:batch_size])
+            batch = jax.tree.map(lambda leaf: leaf[chosen[:batch_size]], data)
+            scale = data.num_examples / batch_size
+            batch = eqx.tree_at(lambda b: b.weights, batch, batch.weights * scale)
         before, gradient = jax.value_and_grad(value)(y, batch)
         updates, state = optimizer.update(gradient, state, y)
         return (optax.apply_updates(y, updates), state), before
@@ -206,7 +208,7 @@ def _warn_of_lost_updates(
         return
     try:
         lost = float(_lost_share(model, data, optimizer, loss))
-    except jax.errors.TracerArrayConversionError:  # traced through a closure: nothing to see
+    except jax.errors.ConcretizationTypeError:  # a traced learning rate: nothing to see
         return
     if lost > 0.5:
         raise_precision = (

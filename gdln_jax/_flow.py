@@ -68,13 +68,15 @@ def gradient_flow(
     with the reason and the time reached when the solver gives up.
     """
     ts = _checked_times(ts)
-    _check_tolerances(rtol, atol, tau)
+    for name, value in (("rtol", rtol), ("atol", atol), ("tau", tau)):
+        _check_positive_scalar(value, name)
     if hasattr(model, "prepare"):
         data = model.prepare(data)
     weights = [w for w in jax.tree.leaves(model) if eqx.is_inexact_array(w)]
     if not weights:
         raise ValueError("model has no floating-point array, so there is nothing to learn.")
     dtype = np.result_type(*(w.dtype for w in weights))
+    _check_reachable(rtol, np.dtype(dtype))
     rtol = jnp.asarray(_RTOL.get(np.dtype(dtype), 1e-5) if rtol is None else rtol, dtype)
     atol = rtol * _smallest_scale(weights) if atol is None else jnp.asarray(atol, dtype)
     if solver is None:
@@ -119,6 +121,10 @@ def _solve(
         measured = None if measure is None else measure(here)
         return loss(here, args[0]), measured, y if keep else None
 
+    # Without a least step a velocity that is not finite would use up max_steps in rejections,
+    # and in a batch make everyone wait. This one is a few roundings of t in float64; no sound
+    # run comes near it.
+    dtmin = 1e-15 * jnp.max(jnp.abs(ts))
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(velocity),
         solver,
@@ -128,7 +134,9 @@ def _solve(
         moving,
         args=(data, tau),
         saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=ts, fn=look), diffrax.SubSaveAt(t1=True)]),
-        stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
+        stepsize_controller=diffrax.PIDController(
+            rtol=rtol, atol=atol, dtmin=dtmin, force_dtmin=False
+        ),
         adjoint=adjoint,
         max_steps=max_steps,
         progress_meter=meter,
@@ -144,6 +152,7 @@ def _solve(
     status = jnp.where(good, OK, GAVE_UP)
     status = jnp.where(good & ~jnp.all(jnp.isfinite(losses)), DIVERGED, status)
     final = jax.tree.map(lambda leaf: jnp.where(good, leaf[0], jnp.nan), final)
+    measured, models = jax.tree.map(lambda leaf: _until(ts <= reached, leaf), (measured, models))
     stats = {
         k: jnp.asarray(solution.stats[k]) for k in ("num_accepted_steps", "num_rejected_steps")
     }
@@ -175,12 +184,34 @@ def _checked_times(ts: ArrayLike) -> Array:
     return array
 
 
-def _check_tolerances(rtol: Any, atol: Any, tau: Any) -> None:
-    for name, value in (("rtol", rtol), ("atol", atol), ("tau", tau)):
-        if value is not None and is_concrete(value):
-            number = np.asarray(value)
-            if number.shape != () or not np.isfinite(number) or number <= 0:
-                raise ValueError(f"{name} is {value!r}; it must be a finite number above 0.")
+def _check_positive_scalar(value: Any, name: str) -> None:
+    if value is not None and is_concrete(value):
+        number = np.asarray(value)
+        fine = number.dtype.kind in "fiu" and number.shape == ()
+        if not fine or not np.isfinite(number) or number <= 0:
+            raise ValueError(f"{name} is {value!r}; it must be a finite number above 0.")
+
+
+def _check_reachable(rtol: Any, dtype: np.dtype) -> None:
+    """Refuse relative tolerances below what the precision can tell apart."""
+    least = 10 * float(jnp.finfo(dtype).eps)
+    if rtol is not None and is_concrete(rtol) and float(rtol) < least:
+        cure = (
+            "make the model in float64 (jax.config.update('jax_enable_x64', True) before making "
+            "arrays), or loosen it"
+            if dtype == np.float32
+            else "loosen it"
+        )
+        raise ValueError(
+            f"rtol is {float(rtol):g}, but {dtype} resolves no more than {least:.1g}: {cure}."
+        )
+
+
+def _until(there: Array, leaf: Array) -> Array:
+    """NaN where the run did not get to, along the leading axis of `leaf`."""
+    if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+        return leaf
+    return jnp.where(there.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.nan)
 
 
 def _smallest_scale(weights: list[Array]) -> Array:
@@ -201,9 +232,9 @@ def _failure(trajectory: Trajectory, reached: float, max_steps: int) -> str:
     end = float(trajectory.ts[-1])
     if int(trajectory.status) == DIVERGED:
         return (
-            f"the loss along the gradient flow is not finite (last finite time {reached:.6g} of "
-            f"{end:.6g}): the flow cannot increase a finite loss, so look for NaN or infinities "
-            "in the model, the data or the loss."
+            f"the loss along the gradient flow is not finite somewhere before {end:.6g}: the flow "
+            "cannot increase a finite loss, so look for NaN or infinities in the model, the data "
+            "or the loss."
         )
     if taken >= max_steps:
         return (
@@ -212,6 +243,7 @@ def _failure(trajectory: Trajectory, reached: float, max_steps: int) -> str:
             "raise max_steps, or whiten the inputs."
         )
     return (
-        f"the solver gave up at time {reached:.6g} of {end:.6g} ({steps}): the step size became "
-        "too small or a value was not finite; check the model, the data and the loss for NaN."
+        f"the solver gave up at time {reached:.6g} of {end:.6g} ({steps}): no step was small "
+        "enough, since a value is not finite (check the model, the data and the loss for NaN) or "
+        "the flow runs to infinity there (a loss without lower bound)."
     )

@@ -7,7 +7,7 @@ Floor 0: may import `_checks` only; no JAX, no NumPy.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from gdln_jax._checks import check_integer, listed, suggest
@@ -85,6 +85,11 @@ class Graph:
             if not isinstance(name, str) or not name:
                 raise ValueError(f"node name {name!r} is not a non-empty string.")
             checked_nodes.append((name, check_integer(width, f"width of node {name!r}", minimum=1)))
+        if isinstance(edges, str | Mapping) or not isinstance(edges, Iterable):
+            raise ValueError(
+                f"edges must be a sequence of (source, target) or (source, target, name), got "
+                f"{type(edges).__name__}."
+            )
         checked_edges = tuple(_checked_edge(edge, nodes) for edge in edges)
         _check_names(checked_edges)
         _check_connected(nodes, checked_edges)
@@ -108,6 +113,10 @@ class Graph:
         if not isinstance(other, Graph) or self._hash != other._hash:
             return False
         return self._nodes == other._nodes and self._edges == other._edges
+
+    def __getstate__(self) -> dict[str, object]:
+        # Not the cached views: they cannot be pickled, and hashes differ between processes.
+        return {"_nodes": self._nodes, "_edges": self._edges}
 
     @classmethod
     def chain(cls, widths: Sequence[int]) -> "Graph":
@@ -269,7 +278,7 @@ def _checked_edge(edge: Sequence[str], nodes: Mapping[str, int]) -> Edge:
     if not isinstance(name, str) or not name:
         raise ValueError(f"the name of edge {edge!r} is not a non-empty string.")
     for node in (source, target):
-        if node not in nodes:
+        if not isinstance(node, str) or node not in nodes:
             raise ValueError(
                 f"edge {name!r} uses node {node!r}, which is not in nodes"
                 f"{suggest(str(node), nodes)}; nodes: {listed(nodes)}."
@@ -302,6 +311,8 @@ def _check_connected(nodes: Mapping[str, int], edges: tuple[Edge, ...]) -> None:
 def _check_declared(
     declared: Sequence[str] | None, found: tuple[str, ...], name: str, direction: str
 ) -> None:
+    if isinstance(declared, str):
+        raise ValueError(f"{name} is the string {declared!r}; pass a list of node names.")
     if declared is None or set(declared) == set(found):
         return
     for node in found:

@@ -18,7 +18,7 @@ from gdln_jax._data import GatedData, is_concrete
 from gdln_jax._graph import Graph
 from gdln_jax._plan import OutputTable, PackedData, Stage, pack, unpacked
 
-Stacks = tuple[Float[Array, "edge target source"], ...]
+Stacks = tuple[Float[Array, "... _ _ _"], ...]
 
 
 class EdgeView(Mapping[str, Array]):
@@ -73,6 +73,8 @@ class GatedNetwork(eqx.Module):
                     f"weights lacks edge {edge.name!r}, expected shape {graph.shape(edge.name)}."
                 )
             array = jnp.asarray(weights[edge.name])
+            if not jnp.issubdtype(array.dtype, jnp.floating):
+                array = array.astype(float)
             if array.shape != graph.shape(edge.name):
                 raise ValueError(
                     f"weights[{edge.name!r}] has shape {array.shape}; expected (|target|, "
@@ -136,7 +138,8 @@ class GatedNetwork(eqx.Module):
                     f"weights[{name!r}] has shape {array.shape}; expected {self.graph.shape(name)}."
                 )
             bundle, position = self.graph.slot[name]
-            stacks[bundle] = stacks[bundle].at[..., position, :, :].set(array)
+            stack = stacks[bundle]
+            stacks[bundle] = stack.at[..., position, :, :].set(array.astype(stack.dtype))
         return GatedNetwork.from_stacks(self.graph, tuple(stacks))
 
     def prepare(self, data: GatedData | PackedData) -> PackedData:
@@ -161,7 +164,8 @@ class GatedNetwork(eqx.Module):
                 outputs.update(_read_out(names, table, h, data.num_examples))
         for name in self.graph.outputs:
             if name not in outputs:
-                outputs[name] = jnp.zeros((data.num_examples, self.graph.nodes[name]))
+                shape = (data.num_examples, self.graph.nodes[name])
+                outputs[name] = jnp.zeros(shape, self.stacks[0].dtype)
         return {name: outputs[name] for name in self.graph.outputs}
 
     def activity(self, data: GatedData) -> dict[str, Float[Array, "n width"]]:
@@ -226,22 +230,22 @@ def propagate(
             continue
         h = activity[bundle.source]
         assert h is not None
-        sent = product(k, stage.edge, _gather(stage, h))
+        sent = product(k, stage.edge, gather(stage, h))
         if stage.gate is not None:
             sent = sent * stage.gate[..., None]
-        got = _scatter(stage, sent, counts[bundle.target])
+        got = scatter(stage, sent, counts[bundle.target])
         before = activity[bundle.target]
         activity[bundle.target] = got if before is None else before + got
     return list(activity.values())
 
 
-def _gather(stage: Stage, h: Array) -> Array:
+def gather(stage: Stage, h: Array) -> Array:
     if stage.source is None:
         return h.reshape(*stage.shape, *h.shape[1:])
     return h[stage.source]
 
 
-def _scatter(stage: Stage, sent: Array, count: int) -> Array:
+def scatter(stage: Stage, sent: Array, count: int) -> Array:
     flat = sent.reshape(-1, *sent.shape[2:])
     if stage.target is None:
         return flat

@@ -96,7 +96,7 @@ class PackedData(eqx.Module):
     def rows(self) -> int:
         """Examples per block."""
         tables = (*self.outputs, *self.silent)
-        return next(t.target.shape[1] for t in tables if t is not None)
+        return next((t.target.shape[1] for t in tables if t is not None), 0)
 
     def __repr__(self) -> str:
         return (
@@ -165,19 +165,18 @@ def unpacked(graph: Graph, data: GatedData) -> PackedData:
         )
     outputs = []
     for names in graph.classes.values():
-        if names[0] not in data.targets:
-            outputs.append(None)
-            continue
-        v = len(names)
-        outputs.append(
-            OutputTable(
-                None,
-                np.arange(v),
-                jnp.stack([data.targets[name] for name in names]),
-                jnp.broadcast_to(data.weights, (v, n)),
-                np.broadcast_to(np.arange(n), (v, n)),
+        # A class may hold hidden nodes beside output nodes of the same level and width.
+        ends = [i for i, name in enumerate(names) if name in data.targets]
+        table = None
+        if ends:
+            table = OutputTable(
+                _unless_trivial(np.array(ends), len(names)),
+                np.array(ends),
+                jnp.stack([data.targets[names[i]] for i in ends]),
+                jnp.broadcast_to(data.weights, (len(ends), n)),
+                np.broadcast_to(np.arange(n), (len(ends), n)),
             )
-        )
+        outputs.append(table)
     counts = tuple(len(names) for names in graph.classes.values())
     silent = (None,) * len(counts)
     return PackedData(graph, tuple(inputs), tuple(stages), tuple(outputs), silent, counts, n)

@@ -5,7 +5,7 @@ may import floors 0 and 1 and `_network`.
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ from gdln_jax._graph import Graph
 from gdln_jax._network import GatedNetwork
 
 Path = tuple[str, ...]
+
+# More numbers than this in all Sigma^x(j, p) together are refused (2 GiB in float64).
+_MAX_NUMBERS = 2**28
 
 
 class PathStatistics(eqx.Module):
@@ -46,16 +49,23 @@ def path_statistics(graph: Graph, data: GatedData, *, max_pairs: int = 250_000) 
     output node.
 
     **Raises:** `ValueError` with the counts, before anything is allocated, when there are more
-    than `max_pairs` pairs of paths; `reduce` and the networks themselves need no enumeration.
+    than `max_pairs` pairs of paths, or when their statistics would take over 2 GiB; `reduce`
+    and the networks themselves need no enumeration.
     """
     data.validate(graph)
-    per_output = _paths_per_output(graph)
-    pairs = sum(count**2 for count in per_output.values())
+    pairs = sum(count**2 for count in _at_outputs(graph, lambda _: 1))
     if pairs > max_pairs:
         raise ValueError(
             f"the graph has {graph.num_paths} paths and {pairs} pairs of paths with a common "
             f"output, more than max_pairs = {max_pairs}. Gradients (jax.grad of mse), reduce() "
             "and path-free dynamics do not need them; raise max_pairs if you do."
+        )
+    numbers = sum(width**2 for width in _at_outputs(graph, lambda name: graph.nodes[name]))
+    if numbers > _MAX_NUMBERS:
+        raise ValueError(
+            f"the statistics of {pairs} pairs of paths hold {numbers} numbers, "
+            f"{numbers * data.weights.dtype.itemsize / 2**30:.1f} GiB: condense the inputs first "
+            "(fewer features), or use reduce() or jax.grad of mse, which need no paths."
         )
     paths = tuple(graph.paths())
     ends = {p: (graph.edge(p[0]).source, graph.edge(p[-1]).target) for p in paths}
@@ -121,8 +131,9 @@ def _product(matrices: list[Array]) -> Array:
     return product
 
 
-def _paths_per_output(graph: Graph) -> dict[str, int]:
-    count = {name: int(name in graph.inputs) for name in graph.order}
+def _at_outputs(graph: Graph, start: Callable[[str], int]) -> list[int]:
+    """Sum of `start(source node)` over the paths into each output node, without listing them."""
+    total = {name: start(name) if name in graph.inputs else 0 for name in graph.order}
     for name in graph.order:
-        count[name] += sum(count[edge.source] for edge in graph.incoming[name])
-    return {name: count[name] for name in graph.outputs}
+        total[name] += sum(total[edge.source] for edge in graph.incoming[name])
+    return [total[name] for name in graph.outputs]

@@ -6,6 +6,7 @@ they were. Floor 2: may import floors 0 and 1.
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,7 +30,8 @@ def orthogonal(gain: ArrayLike = 1.0) -> Initialiser:
     """
 
     def sample(key: PRNGKeyArray, shape: tuple[int, int]) -> Array:
-        return jnp.asarray(gain) * jax.random.orthogonal(key, max(shape))[: shape[0], : shape[1]]
+        tall = jax.random.orthogonal(key, max(shape), m=min(shape))
+        return jnp.asarray(gain) * (tall if shape[0] >= shape[1] else tall.T)
 
     return _per_edge(sample)
 
@@ -75,19 +77,61 @@ def decoupled(reduction: Any, scale: ArrayLike | Mapping[str, ArrayLike]) -> Ini
     return initialise
 
 
+def balanced(scale: ArrayLike = 1.0) -> Initialiser:
+    r"""Random weights with $\sum_{in} W W^T = \sum_{out} W^T W$ at every hidden node.
+
+    What E8 conserves is 0 from the start, so b(0) is balanced, though not aligned with the data.
+    Each node v gets a random frame R_v of r orthonormal columns, r the smallest width of the
+    graph, and each edge $W_e = c_e R_{t(e)} R_{s(e)}^T$, whose r singular values are all
+    $c_e = $ `scale` $\sqrt{n_e / \min n}$ with n_e the number of paths through e. On a chain
+    c_e = `scale`; for routing the shared edge starts $\sqrt M$ above the others (N's balanced
+    start, C = 0). Frames are keyed by node name. `scale` may be a traced array.
+    """
+
+    def initialise(graph: Graph, key: PRNGKeyArray) -> dict[str, Array]:
+        rank = min(graph.nodes.values())
+        frames = {}
+        for names in graph.classes.values():
+            width = graph.nodes[names[0]]
+            words = np.array([_words(name) for name in names], dtype=np.uint32)
+            draw = jax.vmap(lambda w, n=width: jax.random.orthogonal(_named_key(key, w), n, m=rank))
+            frames.update(zip(names, draw(words), strict=True))
+        through = _paths_through(graph)
+        least = min(through.values())
+        return {
+            edge.name: jnp.asarray(scale)
+            * math.sqrt(through[edge.name] / least)
+            * (frames[edge.target] @ frames[edge.source].T)
+            for edge in graph.edges
+        }
+
+    return initialise
+
+
+def _paths_through(graph: Graph) -> dict[str, int]:
+    """Number of paths through each edge: a flow, what enters a hidden node leaves it."""
+    before = {name: int(name in graph.inputs) for name in graph.order}
+    for name in graph.order:
+        before[name] += sum(before[edge.source] for edge in graph.incoming[name])
+    after = {name: int(name in graph.outputs) for name in graph.order}
+    for name in reversed(graph.order):
+        after[name] += sum(after[edge.target] for edge in graph.outgoing[name])
+    return {edge.name: before[edge.source] * after[edge.target] for edge in graph.edges}
+
+
 def _per_edge(sample: _Sampler) -> Initialiser:
     def initialise(graph: Graph, key: PRNGKeyArray) -> tuple[Array, ...]:
         stacks = []
         for bundle in graph.bundles:
             words = np.array([_words(name) for name in bundle.edges], dtype=np.uint32)
             shape = bundle.shape
-            stacks.append(jax.vmap(lambda w, shape=shape: sample(_edge_key(key, w), shape))(words))
+            stacks.append(jax.vmap(lambda w, shape=shape: sample(_named_key(key, w), shape))(words))
         return tuple(stacks)
 
     return initialise
 
 
-def _edge_key(key: PRNGKeyArray, words: Array) -> PRNGKeyArray:
+def _named_key(key: PRNGKeyArray, words: Array) -> PRNGKeyArray:
     return jax.random.fold_in(jax.random.fold_in(key, words[0]), words[1])
 
 

@@ -37,8 +37,14 @@ def _mean(
     model: Any, data: GatedData | PackedData, per_example: Callable[[Array, Array], Array]
 ) -> Float[Array, ""]:
     if isinstance(data, PackedData):
+        if not hasattr(model, "output_pairs"):
+            raise ValueError(
+                f"{type(model).__name__} cannot read PackedData, which are made for a "
+                "GatedNetwork; pass the GatedData themselves."
+            )
         pairs = model.output_pairs(data)
     else:
         outputs = model(data)
         pairs = [(outputs[name], y, data.weights) for name, y in data.targets.items()]
-    return jnp.sum(jnp.stack([jnp.sum(w * per_example(h, y)) for h, y, w in pairs]))
+    terms = [jnp.sum(w * per_example(h, y)) for h, y, w in pairs]
+    return jnp.sum(jnp.stack(terms)) if terms else jnp.zeros(())
