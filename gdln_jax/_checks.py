@@ -13,7 +13,8 @@ from numbers import Integral, Real
 
 def suggest(word: str, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` when ``word`` is close to a known one, else ``""``."""
-    close = difflib.get_close_matches(str(word), [str(k) for k in known], n=1)
+    names = {str(k).lower(): str(k) for k in known}
+    close = [names[k] for k in difflib.get_close_matches(str(word).lower(), names, n=1)]
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 

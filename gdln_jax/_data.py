@@ -84,7 +84,8 @@ class GatedData(eqx.Module):
                     f"{name} must be a non-empty mapping from node name to an array "
                     f"(examples, features), got {type(value).__name__}."
                 )
-        node_gates, edge_gates = node_gates or {}, edge_gates or {}
+        node_gates = {} if node_gates is None else node_gates
+        edge_gates = {} if edge_gates is None else edge_gates
         for name, value in (("node_gates", node_gates), ("edge_gates", edge_gates)):
             if not isinstance(value, Mapping):
                 raise ValueError(

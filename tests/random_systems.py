@@ -40,8 +40,14 @@ def random_graph(rng: np.random.Generator) -> Graph:
     return Graph({str(name): widths[str(name)] for name in names}, [edges[i] for i in order])
 
 
-def random_arrays(graph: Graph, rng: np.random.Generator, n: int = 7) -> dict[str, Any]:
-    """Arguments of `GatedData`: Gaussian and binary gates, some missing; sparse inputs; weights."""
+def random_arrays(
+    graph: Graph, rng: np.random.Generator, n: int = 7, gated: float = 0.5
+) -> dict[str, Any]:
+    """Arguments of `GatedData`: sparse inputs, example weights, Gaussian and binary gates.
+
+    `gated` is the share of nodes and edges with a gate; at 1 all data of a graph have one
+    structure, so that a compiled function serves them all.
+    """
 
     def gate() -> np.ndarray:
         binary = (rng.random(n) < 0.6).astype(float)
@@ -58,8 +64,8 @@ def random_arrays(graph: Graph, rng: np.random.Generator, n: int = 7) -> dict[st
             v: rng.normal(size=(n, graph.nodes[v])) * (rng.random((n, 1)) < 0.8)
             for v in graph.outputs
         },
-        "node_gates": {v: gate() for v in (*graph.hidden, *graph.outputs) if rng.random() < 0.5},
-        "edge_gates": {e.name: gate() for e in graph.edges if rng.random() < 0.5},
+        "node_gates": {v: gate() for v in (*graph.hidden, *graph.outputs) if rng.random() < gated},
+        "edge_gates": {e.name: gate() for e in graph.edges if rng.random() < gated},
         "weights": weights,
     }
 
