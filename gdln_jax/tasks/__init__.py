@@ -4,8 +4,15 @@ Each function returns a `Task` with `.graph`, `.data`, `.name` and `.meta`. May 
 3.
 """
 
+from gdln_jax.tasks._contexts import semantic_contexts as semantic_contexts
+from gdln_jax.tasks._contexts import structure as structure
+from gdln_jax.tasks._contextual import contextual_classification as contextual_classification
 from gdln_jax.tasks._hierarchy import hierarchy as hierarchy
 from gdln_jax.tasks._hierarchy import hierarchy_features as hierarchy_features
+from gdln_jax.tasks._multiview import multiview as multiview
 from gdln_jax.tasks._routing import routing as routing
 from gdln_jax.tasks._routing import spectral_gap as spectral_gap
+from gdln_jax.tasks._sharing import pathway_sharing as pathway_sharing
 from gdln_jax.tasks._task import Task as Task
+from gdln_jax.tasks._xor import margin_xor as margin_xor
+from gdln_jax.tasks._xor import xor as xor

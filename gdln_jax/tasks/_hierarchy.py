@@ -10,7 +10,9 @@ from gdln_jax._graph import Graph
 from gdln_jax.tasks._task import Task
 
 
-def hierarchy_features(levels: int = 3, values: float | Sequence[float] = (6, 4, 3)) -> np.ndarray:
+def hierarchy_features(
+    levels: int = 3, values: float | int | Sequence[float | int] = (6, 4, 3)
+) -> np.ndarray:
     """Features (feature, item) of a binary tree with `2**(levels-1)` items as leaves.
 
     One row per node of the tree, level by level: `values[k]` for the items below it, 0 for the
@@ -33,7 +35,7 @@ def hierarchy_features(levels: int = 3, values: float | Sequence[float] = (6, 4,
 
 def hierarchy(
     levels: int = 3,
-    values: float | Sequence[float] = (6, 4, 3),
+    values: float | int | Sequence[float | int] = (6, 4, 3),
     *,
     width: int = 64,
     hidden_layers: int = 1,

@@ -17,7 +17,7 @@ from gdln_jax.tasks._task import Task
 
 _PATTERNS = ("cyclic", "random_biregular", "rows_only")
 # Above this size the dense arrays of a routing task are refused in favour of compact=True.
-_DENSE_BYTES = 2 * 2**30
+DENSE_BYTES = 2 * 2**30
 
 
 def routing(
@@ -58,14 +58,14 @@ def routing(
     shape, base arrays that do not fit each other, or dense arrays beyond 2 GiB.
     """
     num_domains = check_integer(num_domains, "num_domains", minimum=1)
-    x, y = _checked_base(base)
+    x, y = checked_base(base)
     routes = _routes(num_domains, trained_per_domain, pattern, key)
     graph = routing_graph(num_domains, x.shape[1], y.shape[1], width)
     if compact:
         data = _compact_data(graph, routes, x, y)
     else:
         size = 8 * len(routes) * len(x) * num_domains * (x.shape[1] + y.shape[1] + 2)
-        if size > _DENSE_BYTES:
+        if size > DENSE_BYTES:
             raise ValueError(
                 f"the dense arrays of this task would take {size / 2**30:.1f} GiB; pass "
                 "compact=True (for networks and reductions) or compress the base data first."
@@ -133,7 +133,8 @@ def spectral_gap(pattern: ArrayLike) -> float:
     return float(values[1] / values[0]) if len(values) > 1 else 0.0
 
 
-def _checked_base(base: tuple[Any, Any] | None) -> tuple[np.ndarray, np.ndarray]:
+def checked_base(base: tuple[Any, Any] | None) -> tuple[np.ndarray, np.ndarray]:
+    """Base data (x, y) as float arrays, the hierarchy of N Fig. 4 for None."""
     if base is None:
         features = hierarchy_features()
         return np.eye(features.shape[1]), features.T
