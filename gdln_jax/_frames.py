@@ -280,29 +280,21 @@ def _new_modes(
     projector = np.eye(len(known[root])) - known[root] @ known[root].T
     values, vectors = np.linalg.eigh(projector)
     rest = vectors[:, values > 0.5]
-    outgoing = [
-        _outside(known[other], there) @ rest for other, there in near[root] if other.side == "u"
-    ]
-    drive = np.concatenate([a.reshape(-1, rest.shape[1]) for a in outgoing])
-    _, sizes, right = np.linalg.svd(drive, full_matrices=False)
+    unexplained = [_outside(known[o], there) for o, there in near[root] if o.side == "u"]
+
+    def drive(directions: np.ndarray) -> np.ndarray:
+        count = directions.shape[1]
+        return np.concatenate([(a @ directions).reshape(-1, count) for a in unexplained])
+
+    _, sizes, right = np.linalg.svd(drive(rest), full_matrices=False)
     rest = rest @ right[sizes > _NOISE * sizes.max(initial=0.0)].T
-    inside = rest.T @ local[root] @ rest
-    grams = [
-        np.swapaxes(a, 1, 2) @ np.roll(a, 1, axis=0)
-        for a in (_outside(known[o], t) @ rest for o, t in near[root] if o.side == "u")
-    ]
-    candidates = np.concatenate([inside, _unit(sum(grams))])
-    columns = rest @ joint_eigenvectors(candidates)
-    strength = np.linalg.norm(
-        np.concatenate(
-            [
-                (_outside(known[o], t) @ columns).reshape(-1, columns.shape[1])
-                for o, t in near[root]
-                if o.side == "u"
-            ]
-        ),
-        axis=0,
-    )
+    grams = np.zeros((_DRAWS, rest.shape[1], rest.shape[1]))
+    for a in unexplained:
+        sent = a @ rest
+        grams += np.swapaxes(sent, 1, 2) @ np.roll(sent, 1, axis=0)
+    known_here = rest.T @ local[root] @ rest
+    columns = rest @ joint_eigenvectors(np.concatenate([known_here, _unit(grams)]))
+    strength = np.linalg.norm(drive(columns), axis=0)
     columns = columns[:, np.argsort(-strength, kind="stable")]
     largest = np.abs(columns).argmax(axis=0)
     return columns * np.sign(columns[largest, np.arange(columns.shape[1])])

@@ -85,7 +85,7 @@ class ModeStrengths(eqx.Module):
         return f"ModeStrengths({len(self)} edges x {stack.shape[-1]} modes{batch})"
 
 
-Mapping.register(ModeStrengths)
+Mapping.register(ModeStrengths)  # type: ignore[attr-defined]
 
 
 def _row(value: Any, modes: int, name: str) -> Array:

@@ -67,7 +67,7 @@ def solve_reduced(
     if is_concrete(ts) and not (np.all(np.isfinite(ts)) and np.all(np.diff(np.asarray(ts)) > 0)):
         raise ValueError("ts must be finite and strictly increasing.")
     rtol = jnp.asarray(rtol, ts.dtype)
-    atol = rtol * _smallest(start) if atol is None else jnp.asarray(atol, ts.dtype)
+    atol = rtol * smallest_size(start) if atol is None else jnp.asarray(atol, ts.dtype)
     rates = jax.tree.map(lambda leaf: jnp.asarray(leaf, ts.dtype), rates)
     run, reached = _solve(
         start, data, ts, jnp.asarray(tau, ts.dtype), rates, rtol, atol, loss,
@@ -83,7 +83,8 @@ def solve_reduced(
     return run
 
 
-def _smallest(start: Any) -> Array:
+def smallest_size(start: Any) -> Array:
+    """The smallest non-zero entry in size: the scale that absolute tolerances must be below."""
     leaves = [jnp.abs(jax.lax.stop_gradient(leaf)) for leaf in jax.tree.leaves(start)]
     smallest = jnp.min(
         jnp.stack([jnp.min(jnp.where(x > 0, x, jnp.inf), initial=jnp.inf) for x in leaves])

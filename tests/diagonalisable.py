@@ -1,0 +1,90 @@
+"""Random gated systems that are built to be diagonalisable, and some that are not.
+
+One orthonormal frame per input node (shared by its edges), one per output node, the same number
+of modes everywhere; each gate pattern shows its own mode variances and strengths.
+"""
+
+import numpy as np
+
+import gdln_jax as gdln
+
+
+def random_graph(rng: np.random.Generator, width: int = 5) -> gdln.Graph:
+    """1-2 inputs, 1-3 hidden nodes, 1-2 outputs, random forward edges, skips, parallel edges."""
+    inputs = [f"x{i}" for i in range(rng.integers(1, 3))]
+    hidden = [f"h{i}" for i in range(rng.integers(1, 4))]
+    outputs = [f"y{i}" for i in range(rng.integers(1, 3))]
+    nodes = {name: int(rng.integers(width, width + 3)) for name in (*inputs, *hidden, *outputs)}
+    ordered = [*hidden, *outputs]
+    edges = []
+    for name in inputs:
+        edges.append((name, str(rng.choice(hidden))))
+    for i, name in enumerate(hidden):
+        if not any(target == name for _, target, *_ in edges):
+            edges.append((str(rng.choice([*inputs, *hidden[:i]])), name))
+        edges.append((name, str(rng.choice(ordered[i + 1 :]))))
+    for name in outputs:
+        if not any(target == name for _, target, *_ in edges):
+            edges.append((str(rng.choice([*inputs, *hidden])), name))
+    if rng.random() < 0.5:
+        edges.append((str(rng.choice(inputs)), str(rng.choice(outputs)), "skip"))
+    if rng.random() < 0.5:
+        source, target, *_ = edges[rng.integers(len(edges))]
+        edges.append((source, target, "parallel"))
+    named = [(e[0], e[1], e[2] if len(e) == 3 else f"e{i}") for i, e in enumerate(edges)]
+    return gdln.Graph(nodes, named)
+
+
+def diagonalisable(
+    rng: np.random.Generator,
+    graph: gdln.Graph,
+    *,
+    modes: int = 3,
+    patterns: int = 3,
+    gates: str = "binary",
+    repeated: bool = False,
+    skew: float = 0.0,
+) -> gdln.GatedData:
+    """Data with `modes` modes in common random frames; `skew` rotates one pattern out of them."""
+    frame = {v: _orthonormal(rng, graph.nodes[v], modes) for v in (*graph.inputs, *graph.outputs)}
+    inputs: dict[str, list[np.ndarray]] = {v: [] for v in graph.inputs}
+    targets: dict[str, list[np.ndarray]] = {v: [] for v in graph.outputs}
+    node_gates: dict[str, list[float]] = {v: [] for v in (*graph.hidden, *graph.outputs)}
+    edge_gates: dict[str, list[float]] = {e.name: [] for e in graph.edges}
+    weights = []
+    for p in range(patterns):
+        # One example per mode: a one-hot code, scaled, in every node's frame.
+        sizes = {v: rng.uniform(0.5, 1.5, modes) for v in inputs}
+        wanted = {v: rng.uniform(0.5, 2.0, modes) for v in targets}
+        if repeated:
+            for table in (sizes, wanted):
+                for size in table.values():
+                    size[-1] = size[-2]
+        turn = np.eye(modes)
+        if skew and p == 0:
+            turn, _ = np.linalg.qr(np.eye(modes) + skew * rng.normal(size=(modes, modes)))
+        for v in inputs:
+            inputs[v].append((frame[v] @ turn * sizes[v]).T)
+        for v in targets:
+            targets[v].append((frame[v] * wanted[v]).T)
+        for table in (node_gates, edge_gates):
+            for name in table:
+                gate = 1.0 if p == 0 else _gate(rng, gates)
+                table[name] += [gate] * modes
+        weights += [float(rng.uniform(0.5, 1.5))] * modes
+    return gdln.GatedData(
+        {k: np.concatenate(v) for k, v in inputs.items()},
+        {k: np.concatenate(v) for k, v in targets.items()},
+        {k: np.array(v) for k, v in node_gates.items()},
+        {k: np.array(v) for k, v in edge_gates.items()},
+        np.array(weights),
+    )
+
+
+def _gate(rng: np.random.Generator, gates: str) -> float:
+    return float(rng.integers(0, 2)) if gates == "binary" else float(rng.normal())
+
+
+def _orthonormal(rng: np.random.Generator, width: int, modes: int) -> np.ndarray:
+    q, _ = np.linalg.qr(rng.normal(size=(width, modes)))
+    return q
