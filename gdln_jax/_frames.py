@@ -219,29 +219,45 @@ def _shared_knowledge(
     """Per port symmetric matrices (draw, width, width), diagonal in the frame sought.
 
     Each round every port adds what its neighbours know, so that two modes are degenerate in the
-    end only if nothing in the whole graph tells them apart.
+    end only if nothing in the whole graph tells them apart. Ports of one width go together.
     """
-    local = {}
+    ports: dict[int, list[_Port]] = {}
     for port, width in statistics.width.items():
-        own = statistics.cross.get((port, port))
+        ports.setdefault(width, []).append(port)
+    place = {port: i for group in ports.values() for i, port in enumerate(group)}
+    local = {}
+    for width, group in ports.items():
         # Shifts of the identity keep modes with no variance of their own in play.
-        eye = np.broadcast_to(np.eye(width), (_DRAWS, width, width))
-        local[port] = _unit(own) + eye if own is not None else eye
+        local[width] = np.tile(np.eye(width), (len(group), _DRAWS, 1, 1))
+        for i, port in enumerate(group):
+            own = statistics.cross.get((port, port))
+            if own is not None:
+                local[width][i] += _unit(own)
+    lines: dict[tuple[int, int], list[tuple[int, int, np.ndarray]]] = {}
+    for port, ends in near.items():
+        for other, there in ends:
+            widths = (statistics.width[port], statistics.width[other])
+            lines.setdefault(widths, []).append((place[port], place[other], there))
+    carriers = {
+        widths: (
+            np.array([here for here, _, _ in group]),
+            np.array([other for _, other, _ in group]),
+            _unit(np.stack([there for _, _, there in group]), axis=(1, 2, 3)),
+        )
+        for widths, group in lines.items()
+    }
     for _ in range(_ROUNDS):
-        fresh = {}
-        for port, matrix in local.items():
-            total = matrix.copy()
-            for other, there in near[port]:
-                carrier = there / max(np.abs(there).max(), 1e-300)
-                heard = np.swapaxes(carrier, 1, 2) @ local[other] @ np.roll(carrier, 1, axis=0)
-                total = total + 0.5 * (heard + np.swapaxes(heard, 1, 2))
-            fresh[port] = _unit(total)
-        local = fresh
-    return local
+        fresh = {width: stack.copy() for width, stack in local.items()}
+        for (width, far), (here, other, carrier) in carriers.items():
+            turned = np.roll(carrier, 1, axis=1)
+            heard = np.swapaxes(carrier, 2, 3) @ local[far][other] @ turned
+            np.add.at(fresh[width], here, 0.5 * (heard + np.swapaxes(heard, 2, 3)))
+        local = {width: _unit(stack, axis=(2, 3)) for width, stack in fresh.items()}
+    return {port: local[width][i] for width, group in ports.items() for i, port in enumerate(group)}
 
 
-def _unit(stack: np.ndarray) -> np.ndarray:
-    size = np.abs(stack).max(axis=(1, 2), keepdims=True)
+def _unit(stack: np.ndarray, axis: tuple[int, ...] = (1, 2)) -> np.ndarray:
+    size = np.abs(stack).max(axis=axis, keepdims=True)
     return stack / np.where(size > 0, size, 1)
 
 
@@ -354,6 +370,8 @@ def _carry(
         waiting = list(fresh)
         for port in waiting:
             for other, there in generic[port]:
+                if other in fresh and np.all(np.any(fresh[other], axis=0)):
+                    continue
                 arrived = _arrivals(there @ fresh[port], there, known[other], threshold)
                 before = fresh.get(other)
                 after = arrived if before is None else _filled(before, arrived)
