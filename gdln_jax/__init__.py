@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from gdln_jax import exact as exact
     from gdln_jax import init as init
+    from gdln_jax import measures as measures
+    from gdln_jax import plot as plot
     from gdln_jax import recipes as recipes
     from gdln_jax import tasks as tasks
     from gdln_jax._citation import citation as citation
@@ -63,7 +66,10 @@ else:
         "_modes": ("ModeStrengths",),
         "_quotient": ("Quotient",),
         "_reduced_flow": ("ReducedTrajectory",),
+        "exact": (),
         "tasks": (),
+        "measures": (),
+        "plot": (),
         "recipes": (),
         "_citation": ("citation",),
     }

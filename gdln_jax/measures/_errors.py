@@ -1,0 +1,100 @@
+"""Errors by route: trained routes against those never seen in training (N Sec. 4.1, Fig. 4h, 5c).
+
+All on the scale of SCIENCE 1: relative error ||y - h||^2 / ||y||^2, so that 1 is what a network
+that predicts zero gets, averaged over routes.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from gdln_jax._data import GatedData
+from gdln_jax._network import GatedNetwork
+
+
+def relative_error(target: ArrayLike, prediction: ArrayLike) -> Float[Array, ""]:
+    """Relative error ||target - prediction||_F^2 / ||target||_F^2 over all entries (SCIENCE 1)."""
+    target, prediction = jnp.asarray(target), jnp.asarray(prediction)
+    return jnp.sum(jnp.square(target - prediction)) / jnp.sum(jnp.square(target))
+
+
+def input_output_maps(net: GatedNetwork) -> Float[Array, "input output y x"]:
+    r"""The linear map from every input to every output node with all gates open.
+
+    `maps[i, j]` (|y|, |x|) is the sum over all paths from `graph.inputs[i]` to
+    `graph.outputs[j]` of the products of their weights; in the routing task, where a route opens
+    exactly the paths between its two domains, it is what the network computes on route (i, j).
+    Computed as the response to unit inputs; paths are not enumerated.
+
+    **Raises:** `ValueError` unless all inputs have one width and all outputs have one width.
+    """
+    graph = net.graph
+    for name, ends in (("input", graph.inputs), ("output", graph.outputs)):
+        if len({graph.nodes[node] for node in ends}) > 1:
+            raise ValueError(
+                f"the {name} nodes have different widths "
+                f"{sorted({graph.nodes[node] for node in ends})}, so their maps do not fit one "
+                "array; use error_by_group(net, data, groups)."
+            )
+    m, width = len(graph.inputs), graph.nodes[graph.inputs[0]]
+    unit = jnp.eye(m * width).reshape(m * width, m, width)
+    zeros = {name: jnp.zeros((m * width, graph.nodes[name])) for name in graph.outputs}
+    data = GatedData({name: unit[:, i] for i, name in enumerate(graph.inputs)}, zeros)
+    response = jnp.stack(list(net(data).values()))  # (output, input * x, y)
+    split = response.reshape(len(graph.outputs), m, width, -1)
+    return jnp.einsum("jixy->ijyx", split)
+
+
+def route_errors(
+    net: GatedNetwork, x: Float[ArrayLike, "n x"], y: Float[ArrayLike, "n y"]
+) -> Float[Array, "input output"]:
+    """Relative error of every route (i, j) of a routing network on the base examples `x`, `y`.
+
+    O(inputs x |x| x edges) for the maps and O(routes n |x| |y|) for the errors.
+    """
+    x, y = jnp.asarray(x), jnp.asarray(y)
+    prediction = jnp.einsum("ijyx,nx->ijny", input_output_maps(net), x)
+    return jnp.sum(jnp.square(y - prediction), axis=(2, 3)) / jnp.sum(jnp.square(y))
+
+
+def zero_shot_error(
+    net: GatedNetwork,
+    x: Float[ArrayLike, "n x"],
+    y: Float[ArrayLike, "n y"],
+    pattern: ArrayLike,
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Relative error averaged over the trained and over the untrained routes of `pattern`.
+
+    `pattern` is the 0/1 matrix (inputs, outputs) of trained routes, `task.meta["pattern"]`. With
+    targets that no linear map reaches, pass the best linear prediction as `y`: then 0 means "as
+    good as a network can be". An average over no route is NaN.
+    """
+    errors = route_errors(net, x, y)
+    trained = jnp.asarray(pattern, errors.dtype)
+
+    def mean(chosen: Array) -> Array:
+        return jnp.sum(errors * chosen) / jnp.sum(chosen)
+
+    return mean(trained), mean(1 - trained)
+
+
+def error_by_group(
+    model: Any, data: GatedData, groups: Int[ArrayLike, " n"], num_groups: int
+) -> Float[Array, " group"]:
+    """Relative error of any model on each group of examples, summed over output nodes.
+
+    `groups` numbers the group (route, context, ...) of each example from 0; examples count with
+    their weights. A group whose targets are all 0 gives NaN or infinity.
+    """
+    outputs = model(data)
+
+    def total(square: Any) -> Array:
+        per_example = sum(jnp.sum(jnp.square(square(k)), axis=-1) for k in data.targets)
+        return jax.ops.segment_sum(
+            data.weights * per_example, jnp.asarray(groups), num_segments=num_groups
+        )
+
+    missed = total(lambda k: data.targets[k] - outputs[k])
+    return missed / total(lambda k: data.targets[k])

@@ -1,0 +1,98 @@
+"""The empirical neural tangent kernel and how far it moves: rich or lazy, as a number.
+
+The Jacobian (outputs x weights) is never held: rows of the kernel are made a block at a time by
+one transposed and one forward linearised pass.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+
+def empirical_ntk(
+    model: Any,
+    data: Any,
+    *,
+    readout: Callable[[Any], Array] | None = None,
+    block: int = 16,
+) -> Float[Array, "n k n k"]:
+    r"""Empirical neural tangent kernel $\Theta = J J^T$, J the derivative of outputs by weights.
+
+    `theta[a, k, b, l]` is the inner product of the gradients of output k on example a and output
+    l on example b; under gradient flow on the mean loss, $\tau \dot h_a = -\frac1n \sum_b
+    \Theta_{ab} (h_b - y_b)$ where all outputs have targets.
+
+    **Arguments:**
+
+    - `model`: any `eqx.Module` that maps `data` to an array (n, k) or to a dictionary of such,
+      which are put side by side in the order of the dictionary.
+    - `readout`: function from what the model returns to an array (n, k), to look at part of it;
+      for the routing task, where one output domain is open, the sum over output nodes.
+    - `block`: rows of the kernel made at a time. Memory is the kernel, (n k)^2 numbers, and
+      `block` times the weights; the cost is 2 n k passes through the network.
+    """
+    moving, still = eqx.partition(model, eqx.is_inexact_array)
+    read = _side_by_side if readout is None else readout
+
+    def outputs(weights: Any) -> Array:
+        return read(eqx.combine(weights, still)(data))
+
+    value, forward = jax.linearize(outputs, moving)
+    if value.ndim != 2:
+        raise ValueError(
+            f"the model's outputs have shape {value.shape} after readout; expected (examples, "
+            "outputs)."
+        )
+    backward = jax.linear_transpose(forward, moving)
+
+    def row(direction: Array) -> Array:
+        (gradient,) = backward(direction)
+        return forward(gradient)
+
+    unit = jnp.eye(value.size, dtype=value.dtype).reshape(value.size, *value.shape)
+    kernel = jax.lax.map(row, unit, batch_size=block)
+    return kernel.reshape(*value.shape, *value.shape)
+
+
+def _side_by_side(outputs: Any) -> Array:
+    if isinstance(outputs, dict):
+        return jnp.concatenate(list(outputs.values()), axis=-1)
+    return outputs
+
+
+def kernel_alignment(a: ArrayLike, b: ArrayLike) -> Float[Array, ""]:
+    """Cosine <A, B>_F / (||A||_F ||B||_F) of two kernels of equal shape; 1 for A = c B, c > 0."""
+    a, b = jnp.asarray(a), jnp.asarray(b)
+    return jnp.sum(a * b) / (jnp.linalg.norm(a.ravel()) * jnp.linalg.norm(b.ravel()))
+
+
+def kernel_distance(a: ArrayLike, b: ArrayLike) -> Float[Array, ""]:
+    """1 - `kernel_alignment` (Fort et al. 2020): 0 where kernels differ by a factor only."""
+    return 1 - kernel_alignment(a, b)
+
+
+def kernel_movement(before: ArrayLike, after: ArrayLike) -> tuple[Float[Array, ""], Array]:
+    """How far a kernel moved: (relative Frobenius change, alignment).
+
+    ||after - before||_F / ||before||_F counts growth, the alignment only rotation. Lazy training
+    leaves the first at 0; rich training makes it large.
+    """
+    before, after = jnp.asarray(before), jnp.asarray(after)
+    change = jnp.linalg.norm((after - before).ravel()) / jnp.linalg.norm(before.ravel())
+    return change, kernel_alignment(before, after)
+
+
+def weight_movement(before: Any, after: Any) -> Float[Array, ""]:
+    """Relative change ||W(t) - W(0)|| / ||W(0)|| over all weights of a model (any pytree)."""
+
+    def square(tree: Any) -> Array:
+        leaves = [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
+        return jnp.sum(jnp.stack([jnp.sum(jnp.square(leaf)) for leaf in leaves]))
+
+    old, new = (eqx.filter(tree, eqx.is_inexact_array) for tree in (before, after))
+    difference = jax.tree.map(jnp.subtract, new, old)
+    return jnp.sqrt(square(difference) / square(old))

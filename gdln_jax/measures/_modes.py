@@ -1,0 +1,139 @@
+"""Modes, read by projection on fixed frames: strengths, alignment, and what E8 conserves.
+
+Never by the order of sorted singular values, whose labels swap at crossings, and never through an
+SVD, whose derivative is NaN at repeated singular values (PITFALLS 5).
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from gdln_jax._network import GatedNetwork
+
+
+def mode_strengths(
+    w: Float[ArrayLike, "*batch target source"],
+    u: Float[ArrayLike, "*batch target mode"],
+    v: Float[ArrayLike, "*batch source mode"],
+) -> Float[Array, "*batch mode"]:
+    """Strengths diag(U^T W V) of a weight matrix, or a batch of them, in given frames."""
+    return jnp.einsum("...tm,...ts,...sm->...m", jnp.asarray(u), jnp.asarray(w), jnp.asarray(v))
+
+
+def frame_distance(
+    w: Float[ArrayLike, "*batch target source"],
+    u: Float[ArrayLike, "*batch target mode"],
+    v: Float[ArrayLike, "*batch source mode"],
+    b: Float[ArrayLike, "*batch mode"] | None = None,
+) -> Float[Array, "*batch"]:
+    """Frobenius norm of W - U diag(b) V^T; `b` defaults to the strengths of W itself.
+
+    With the default it is the part of W that the frames do not hold: 0 on the aligned manifold.
+    """
+    w, u, v = (jnp.asarray(a) for a in (w, u, v))
+    b = mode_strengths(w, u, v) if b is None else jnp.asarray(b)
+    return jnp.linalg.norm(w - jnp.einsum("...tm,...m,...sm->...ts", u, b, v), axis=(-2, -1))
+
+
+def singular_vector_alignment(
+    w: Float[ArrayLike, "target source"],
+    u: Float[ArrayLike, "target mode"],
+    v: Float[ArrayLike, "source mode"],
+) -> tuple[Float[Array, " mode"], Float[Array, " mode"]]:
+    """Cosines between a map's singular vectors and the data's, (left, right), one per data mode.
+
+    `left` is the cosine of W v with u, `right` of W^T u with v, where (u, v) are singular vectors
+    of Sigma^yx. Both are 1 iff (u, v) is a singular pair of W. Differentiable, and right for
+    repeated singular values, where any basis of the common space will do. 0 for W = 0.
+    """
+    w, u, v = (jnp.asarray(a) for a in (w, u, v))
+    forward, backward = w @ v, w.T @ u
+    inner = jnp.sum(u * forward, axis=0)
+    left, right = (_safe_norm(a) for a in (forward, backward))
+    return inner / left, inner / right
+
+
+def _safe_norm(a: Array) -> Array:
+    square = jnp.sum(jnp.square(a), axis=0)
+    return jnp.sqrt(jnp.where(square > 0, square, 1.0))
+
+
+def subspace_alignment(
+    a: Float[ArrayLike, "width mode"], b: Float[ArrayLike, "width mode"]
+) -> Float[Array, ""]:
+    """Mean squared cosine of the principal angles between two orthonormal frames' spans.
+
+    ||A^T B||_F^2 / modes: 1 for the same space in whatever basis, modes/width on average for
+    random spaces, 0 for orthogonal ones.
+    """
+    a, b = jnp.asarray(a), jnp.asarray(b)
+    return jnp.sum(jnp.square(a.T @ b)) / a.shape[1]
+
+
+class SharedStrengths(NamedTuple):
+    """Strengths of the data's modes in a routing network, each (mode,)."""
+
+    first: Float[Array, " mode"]
+    hidden: Float[Array, " mode"]
+    third: Float[Array, " mode"]
+
+
+def shared_strengths(
+    first: Float[Array, "input width x"],
+    hidden: Float[Array, "width2 width"],
+    third: Float[Array, "output y width2"],
+    u: Float[ArrayLike, "y mode"],
+    v: Float[ArrayLike, "x mode"],
+) -> SharedStrengths:
+    r"""Strength of the data's modes along the code that all domains share.
+
+    Only the average over domains drives the hidden layer (while the error is the same on all
+    routes, $\tau \dot W_2 = \bar W_3^T E \bar W_1^T$), so a mode (u, v) enters the hidden layer
+    along $p = \bar W_1 v$ and leaves it along $q = \bar W_3^T u$: its strengths are |p|,
+    $\hat q^T W_2 \hat p$ and |q|. Needs neither final weights nor sorting. On aligned weights
+    they are B1, B2, B3 of N Eq. 13-14; at t = 0 they are the effective initial values of a
+    random network (E9), of which |p| and |q| are about $\sqrt{|h|/M}$ times the standard
+    deviation of a weight, and the hidden one is that standard deviation, with random sign.
+    """
+    p = jnp.mean(first, axis=0) @ jnp.asarray(v)
+    q = jnp.mean(third, axis=0).T @ jnp.asarray(u)
+    p_norm, q_norm = _safe_norm(p), _safe_norm(q)
+    return SharedStrengths(p_norm, jnp.sum(q * (hidden @ p), axis=0) / (p_norm * q_norm), q_norm)
+
+
+def conserved(net: GatedNetwork, node: str) -> Float[Array, "width width"]:
+    r"""The matrix that gradient flow conserves at a hidden node (E8), for any gates:
+    $\sum_{in} W_e W_e^T - \sum_{out} W_e^T W_e$.
+
+    In the routing task it gives M B1^2 - B2^2 and B2^2 - M B3^2 per mode: the exact form of
+    N's "the hidden singular values are sqrt(M) larger". Discrete training moves it at second
+    order in the step.
+
+    **Raises:** `ValueError` when `node` is no hidden node.
+    """
+    graph = net.graph
+    if node not in graph.hidden:
+        raise ValueError(
+            f"{node!r} is no hidden node; there are {list(graph.hidden)} (E8 holds at those)."
+        )
+    arriving = [net.weights[edge.name] for edge in graph.incoming[node]]
+    leaving = [net.weights[edge.name] for edge in graph.outgoing[node]]
+    return sum(w @ w.T for w in arriving) - sum((w.T @ w for w in leaving), jnp.zeros(()))
+
+
+def balancedness(net: GatedNetwork) -> dict[str, Float[Array, ""]]:
+    """How far each hidden node is from balance, in [0, 1].
+
+    ||in - out||_F / (||in||_F + ||out||_F) with in = sum_in W W^T and out = sum_out W^T W; 0 is
+    balanced (C = 0 in N Eq. 15), where small initial weights lead.
+    """
+    result = {}
+    for node in net.graph.hidden:
+        arriving = [net.weights[edge.name] for edge in net.graph.incoming[node]]
+        leaving = [net.weights[edge.name] for edge in net.graph.outgoing[node]]
+        into = jnp.sum(jnp.stack([w @ w.T for w in arriving]), axis=0)
+        out = jnp.sum(jnp.stack([w.T @ w for w in leaving]), axis=0)
+        size = jnp.linalg.norm(into) + jnp.linalg.norm(out)
+        result[node] = jnp.linalg.norm(into - out) / jnp.where(size > 0, size, 1.0)
+    return result

@@ -1,0 +1,21 @@
+"""Pictures on given axes: arrays in, `Axes` out, in one style.
+
+Theory dashed, simulation solid; trained blue, untrained orange, shared green; medians with bands,
+single seeds thin; time t/τ and loss L. Floor 5: may import matplotlib and floors 0-4.
+"""
+
+from gdln_jax.plot._architecture import architecture as architecture
+from gdln_jax.plot._curves import curve as curve
+from gdln_jax.plot._curves import loss_curves as loss_curves
+from gdln_jax.plot._curves import mode_curves as mode_curves
+from gdln_jax.plot._curves import runs as runs
+from gdln_jax.plot._maps import matrix_panels as matrix_panels
+from gdln_jax.plot._maps import route_pattern as route_pattern
+from gdln_jax.plot._maps import similarity as similarity
+from gdln_jax.plot._style import COLOURS as COLOURS
+from gdln_jax.plot._style import DOUBLE as DOUBLE
+from gdln_jax.plot._style import SINGLE as SINGLE
+from gdln_jax.plot._style import figure as figure
+from gdln_jax.plot._style import mode_colours as mode_colours
+from gdln_jax.plot._style import panel_label as panel_label
+from gdln_jax.plot._style import style as style

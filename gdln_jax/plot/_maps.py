@@ -1,0 +1,134 @@
+"""Matrices as pictures: similarities, outputs, and which routes are trained."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from numpy.typing import ArrayLike
+
+from gdln_jax.plot._style import COLOURS
+
+
+def similarity(
+    ax: Axes,
+    matrix: ArrayLike,
+    *,
+    num_domains: int = 1,
+    domain_names: Sequence[str] | None = None,
+    colourbar: str | None = "dot product",
+) -> Axes:
+    """A representational similarity matrix (n, n), ordered by domain, with lines between domains.
+
+    One scale from 0, or symmetric about 0 where there are negative entries.
+    """
+    matrix = np.asarray(matrix)
+    peak = float(np.abs(matrix).max()) or 1.0
+    signed = bool(matrix.min() < -0.02 * peak)
+    image = ax.imshow(
+        matrix,
+        cmap="PuOr_r" if signed else "Greens",
+        vmin=-peak if signed else 0.0,
+        vmax=peak,
+    )
+    size = matrix.shape[0] / num_domains
+    if num_domains > 1:
+        for k in range(1, num_domains):
+            for line in (ax.axhline, ax.axvline):
+                line(k * size - 0.5, color="white", linewidth=0.8)
+        names = domain_names or [str(k + 1) for k in range(num_domains)]
+        shown = range(0, num_domains, max(1, -(-num_domains // 10)))
+        places = [(k + 0.5) * size - 0.5 for k in shown]
+        labels = [names[k] for k in shown]
+        ax.set_xticks(places, labels)
+        ax.set_yticks(places, labels)
+        ax.set(xlabel="input domain", ylabel="input domain")
+    _bare(ax)
+    if colourbar is not None:
+        _colourbar(ax, image, colourbar)
+    return ax
+
+
+def matrix_panels(
+    axes: Sequence[Axes],
+    matrices: Sequence[ArrayLike],
+    titles: Sequence[str],
+    *,
+    colours: Sequence[Any] | None = None,
+    xlabel: str = "item",
+    ylabel: str = "feature",
+    colourbar: str | None = None,
+) -> Sequence[Axes]:
+    """Matrices of one shape side by side on one colour scale, for example target and outputs.
+
+    `colours` colours the frame and title of each, say `COLOURS["untrained"]`.
+    """
+    arrays = [np.asarray(matrix) for matrix in matrices]
+    low, high = min(a.min() for a in arrays), max(a.max() for a in arrays)
+    signed = low < -0.02 * max(abs(high), abs(low))
+    peak = max(abs(low), abs(high)) or 1.0
+    image = None
+    for k, (ax, array, title) in enumerate(zip(axes, arrays, titles, strict=True)):
+        image = ax.imshow(
+            array,
+            cmap="PuOr_r" if signed else "Greys",
+            vmin=-peak if signed else 0.0,
+            vmax=peak,
+            aspect="auto",
+        )
+        colour = "black" if colours is None else colours[k]
+        ax.set_title(title, color=colour)
+        ax.set_xlabel(xlabel)
+        _few_ticks(ax, array.shape)
+        if k:
+            ax.tick_params(labelleft=False)
+        _bare(ax, colour)
+    axes[0].set_ylabel(ylabel)
+    if colourbar is not None and image is not None:
+        bar = axes[-1].figure.colorbar(image, ax=list(axes), pad=0.02, aspect=25)  # type: ignore[union-attr]
+        bar.set_label(colourbar)
+        bar.outline.set_linewidth(0.5)  # type: ignore[operator, union-attr]
+    return axes
+
+
+def route_pattern(ax: Axes, pattern: ArrayLike) -> Axes:
+    """Which routes are trained: a 0/1 matrix (input, output), trained blue, untrained orange."""
+    pattern = np.asarray(pattern)
+    m = len(pattern)
+    colours = ListedColormap([COLOURS["untrained"], COLOURS["trained"]])
+    ax.imshow(pattern, cmap=colours, vmin=0, vmax=1)
+    # Told apart in grey as well: trained routes carry a dot.
+    if m <= 30:
+        y, x = np.nonzero(pattern)
+        ax.scatter(x, y, s=min(14, 700 / m**2), color="white", linewidths=0)
+        ax.set_xticks(np.arange(m - 1) + 0.5, minor=True)
+        ax.set_yticks(np.arange(m - 1) + 0.5, minor=True)
+        ax.grid(which="minor", color="white", linewidth=0.8)
+        ax.tick_params(which="minor", length=0)
+    step = max(1, -(-m // 10))
+    places = list(range(0, m, step))
+    names = [str(k + 1) for k in places]
+    ax.set_xticks(places, names)
+    ax.set_yticks(places, names)
+    ax.set(xlabel="output domain", ylabel="input domain")
+    _bare(ax)
+    return ax
+
+
+def _bare(ax: Axes, colour: Any = "none") -> None:
+    for spine in ax.spines.values():
+        spine.set(visible=True, edgecolor=colour, linewidth=1.2)
+    ax.tick_params(which="both", length=0)
+
+
+def _few_ticks(ax: Axes, shape: tuple[int, ...]) -> None:
+    for axis, size in ((ax.yaxis, shape[0]), (ax.xaxis, shape[1])):
+        places = list(range(0, size, max(1, -(-size // 10))))
+        axis.set_ticks(places, [str(k + 1) for k in places])
+
+
+def _colourbar(ax: Axes, image: Any, label: str) -> None:
+    bar = ax.figure.colorbar(image, ax=ax, pad=0.03, fraction=0.05, aspect=22)  # type: ignore[union-attr]
+    bar.set_label(label)
+    bar.outline.set_linewidth(0.5)  # type: ignore[operator, union-attr]

@@ -1,0 +1,99 @@
+"""The one style: sizes of a journal's columns, Okabe-Ito colours, what each colour means."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+# Widths in inches of one and of two columns.
+SINGLE, DOUBLE = 3.3, 6.8
+
+_OKABE_ITO = {
+    "black": "#000000",
+    "orange": "#E69F00",
+    "sky": "#56B4E9",
+    "green": "#009E73",
+    "yellow": "#F0E442",
+    "blue": "#0072B2",
+    "vermilion": "#D55E00",
+    "purple": "#CC79A7",
+}
+# What colours stand for. They differ in lightness too, and lines in style, so that pictures can
+# be read in grey.
+COLOURS = {
+    "trained": _OKABE_ITO["blue"],
+    "untrained": _OKABE_ITO["orange"],
+    "shared": _OKABE_ITO["green"],
+    "theory": _OKABE_ITO["black"],
+    "random": _OKABE_ITO["vermilion"],
+    "other": _OKABE_ITO["purple"],
+    "faint": "#9A9A9A",
+}
+
+_RC: dict[Any, Any] = {
+    "figure.dpi": 100,
+    "figure.facecolor": "white",
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "axes.titlepad": 4,
+    "axes.labelpad": 2,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "legend.handlelength": 1.8,
+    "legend.borderaxespad": 0.2,
+    "legend.labelspacing": 0.25,
+    "lines.linewidth": 1.4,
+    "lines.dash_capstyle": "round",
+    "image.interpolation": "nearest",
+    "mathtext.fontset": "dejavusans",
+    "savefig.bbox": None,
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw in the package's style inside this block; settings are restored afterwards."""
+    with mpl.rc_context(_RC):
+        yield
+
+
+def figure(width: float = DOUBLE, height: float = 4.0) -> Figure:
+    """A figure (inches) with constrained layout, without pyplot's global state."""
+    with style():
+        return Figure(figsize=(width, height), layout="constrained")
+
+
+def panel_label(ax: Axes, label: str) -> Axes:
+    """Write a bold panel letter at the upper left corner, outside of the axes."""
+    ax.annotate(
+        label,
+        (0, 1),
+        xycoords="axes fraction",
+        xytext=(-16, 5),
+        textcoords="offset points",
+        fontsize=10,
+        weight="bold",
+        ha="right",
+        va="bottom",
+        annotation_clip=False,
+    )
+    return ax
+
+
+def mode_colours(count: int) -> list[tuple[float, float, float, float]]:
+    """Colours of modes, from dark (the strongest) to light; distinguishable in grey."""
+    return [tuple(row) for row in mpl.colormaps["viridis"](np.linspace(0.0, 0.82, max(count, 1)))]
