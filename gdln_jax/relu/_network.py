@@ -1,0 +1,201 @@
+"""Networks with rectified hidden layers and a linear read-out."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+
+from gdln_jax import init as initialisers
+from gdln_jax._data import GatedData, is_concrete
+from gdln_jax._graph import Graph
+from gdln_jax._network import GatedNetwork
+from gdln_jax._plan import PackedData
+
+
+class ReLUNetwork(eqx.Module):
+    r"""A fully connected network $h_l = \sigma(W_l h_{l-1} + c_l)$ with a linear last layer.
+
+    sigma(z) = z for z > 0 and slope z otherwise; at exactly 0 a unit is off (derivative `slope`).
+
+    **Arguments:**
+
+    - `weights`: one array (|h_l|, |h_{l-1}|) per layer, the read-out last.
+    - `biases`: None, or one array (|h_l|,) per layer, the read-out's included.
+    - `slope`: of the negative side, 0 for ReLU, above 0 for leaky ReLU. Static: never trained.
+
+    Calling it on `GatedData` with one input and one output node and without gates returns output
+    node -> predictions (n, |y|), so that `mse`, `cross_entropy`, `gradient_flow` and `train`
+    work as for a `GatedNetwork`; calling it on an array (..., |x|) returns (..., |y|).
+
+    **Raises:** `ValueError` for weights that do not fit each other or the data, for data with
+    several inputs or outputs or with gates (a ReLU network makes its own), and for a slope
+    outside of [0, 1).
+    """
+
+    weights: tuple[Float[Array, "... _ _"], ...]
+    biases: tuple[Float[Array, "... _"], ...] | None
+    slope: float = eqx.field(static=True)
+
+    def __init__(
+        self, weights: Sequence[Any], biases: Sequence[Any] | None = None, slope: float | int = 0.0
+    ):
+        self.weights = tuple(jnp.asarray(w) for w in weights)
+        self.biases = None if biases is None else tuple(jnp.asarray(b) for b in biases)
+        self.slope = float(slope)
+        if len(self.weights) < 2 or any(w.ndim < 2 for w in self.weights):
+            raise ValueError(
+                f"weights has shapes {[w.shape for w in self.weights]}; give at least two "
+                "matrices (|target|, |source|): a hidden layer and the read-out."
+            )
+        for i in range(1, len(self.weights)):
+            here, before = self.weights[i].shape, self.weights[i - 1].shape
+            if here[-1] != before[-2]:
+                raise ValueError(
+                    f"weights[{i}] has shape {here}, but layer {i} has {before[-2]} units "
+                    f"(weights[{i - 1}] has shape {before})."
+                )
+        wanted = [w.shape[:-1] for w in self.weights]
+        if self.biases is not None and [b.shape for b in self.biases] != wanted:
+            raise ValueError(
+                f"biases have shapes {[b.shape for b in self.biases]}; expected {wanted}."
+            )
+        if not 0 <= self.slope < 1:
+            raise ValueError(f"slope is {slope!r}; it must lie in [0, 1), 0 for plain ReLU.")
+
+    @classmethod
+    def init(
+        cls,
+        widths: Sequence[int] | Graph,
+        *,
+        std: ArrayLike | Sequence[Any] = 1.0,
+        init: Callable[[Graph, PRNGKeyArray], Any] | None = None,
+        bias: bool = False,
+        slope: float | int = 0.0,
+        key: PRNGKeyArray,
+    ) -> "ReLUNetwork":
+        """Draw independent weights N(0, std^2); biases, if any, start at 0.
+
+        **Arguments:**
+
+        - `widths`: `[|x|, |h1|, ..., |y|]`, or the graph of a chain such as the `.graph` of an
+          ungated task.
+        - `std`: one for all layers or one per layer; may be traced. For inputs +-1 and small
+          weights a first layer of N_h units starts N's XoR at the effective amplitude
+          (N_h/4) .6636 std^2 (E14).
+        - `init`: an initialiser of `gdln.init` instead of `std`.
+
+        With the same key the weights are those of
+        `GatedNetwork.init(Graph.chain(widths), init.normal(std), key=key)`.
+        """
+        graph = widths if isinstance(widths, Graph) else Graph.chain(widths)
+        names = _chain_edges(graph)
+        stds = _checked_stds(1.0 if init is not None else std, len(names))
+        drawn = GatedNetwork.init(graph, init or initialisers.normal(1.0), key=key).weights
+        weights = [jnp.asarray(s) * drawn[name] for s, name in zip(stds, names, strict=True)]
+        biases = [jnp.zeros(w.shape[0], w.dtype) for w in weights] if bias else None
+        return cls(weights, biases, slope)
+
+    @property
+    def depth(self) -> int:
+        """Number of hidden layers."""
+        return len(self.weights) - 1
+
+    def pre_activations(self, x: Float[Array, "*n inputs"]) -> list[Float[Array, "..."]]:
+        """Return what enters each layer's nonlinearity, (..., |h_l|), and the output last."""
+        layers, h = [], jnp.asarray(x)
+        for i, w in enumerate(self.weights):
+            # HIGHEST: GPUs would otherwise multiply float32 in reduced precision.
+            z = jnp.einsum("...s,ts->...t", h, w, precision=jax.lax.Precision.HIGHEST)
+            if self.biases is not None:
+                z = z + self.biases[i]
+            layers.append(z)
+            h = jnp.where(z > 0, z, self.slope * z)
+        return layers
+
+    def __call__(self, data: Any) -> Any:
+        """Return `{output node: (n, |y|)}` for `GatedData`, (..., |y|) for an array."""
+        if not isinstance(data, GatedData | PackedData):
+            return self.pre_activations(_checked_array(data, self.weights[0].shape[-1]))[-1]
+        x, target = self.ends(data)
+        return {target: self.pre_activations(x)[-1]}
+
+    def ends(self, data: Any) -> tuple[Float[Array, "n inputs"], str]:
+        """Return the input array of `data` and the name of its output node, after checks."""
+        if not isinstance(data, GatedData):
+            raise ValueError(
+                f"a ReLU network needs GatedData without gates or an array, got "
+                f"{type(data).__name__}; packed data are arranged for a GatedNetwork."
+            )
+        if len(data.inputs) != 1 or len(data.targets) != 1:
+            raise ValueError(
+                f"a ReLU network has one input and one output; these data have inputs "
+                f"{list(data.inputs)} and targets {list(data.targets)}. Use the ungated version "
+                "of the task."
+            )
+        if data.node_gates or data.edge_gates:
+            gated = [*data.node_gates, *data.edge_gates]
+            raise ValueError(
+                f"these data gate {gated}, but a ReLU network makes its own gates: use the "
+                "ungated version of the task, GatedData(data.inputs, data.targets)."
+            )
+        ((name, x),) = data.inputs.items()
+        ((target, y),) = data.targets.items()
+        x = _checked_array(x, self.weights[0].shape[-1], f"inputs[{name!r}]")
+        if y.shape[-1] != self.weights[-1].shape[-2]:
+            raise ValueError(
+                f"targets[{target!r}] has shape {y.shape}, but the network has "
+                f"{self.weights[-1].shape[-2]} outputs."
+            )
+        return x, target
+
+    def output_pairs(self, data: PackedData) -> Any:
+        """Refuse packed data, which losses would otherwise ask for."""
+        self.ends(data)
+
+    def __repr__(self) -> str:
+        shapes = " -> ".join(
+            [str(self.weights[0].shape[-1]), *(str(w.shape[-2]) for w in self.weights)]
+        )
+        parts = [shapes]
+        if self.biases is not None:
+            parts.append("biases")
+        if self.slope:
+            parts.append(f"slope {self.slope:g}")
+        if self.weights[0].ndim > 2:
+            parts.append(f"batch {self.weights[0].shape[:-2]}")
+        return f"ReLUNetwork({', '.join(parts)})"
+
+
+def _chain_edges(graph: Graph) -> list[str]:
+    order = graph.order
+    chain = [(e.source, e.target) for e in graph.edges]
+    if sorted(chain) != sorted(itertools.pairwise(order)):
+        raise ValueError(
+            f"{graph!r} is not a chain; a ReLU network is fully connected from one input to one "
+            "output. Pass the widths, or the graph of an ungated task."
+        )
+    if len(order) < 3:
+        raise ValueError(f"{graph!r} has no hidden layer; give at least three widths.")
+    return [graph.outgoing[name][0].name for name in order[:-1]]
+
+
+def _checked_stds(std: Any, layers: int) -> list[Any]:
+    stds = list(std) if isinstance(std, list | tuple) else [std] * layers
+    if len(stds) != layers:
+        raise ValueError(f"std has {len(stds)} entries for {layers} layers.")
+    for value in stds:
+        if is_concrete(value) and not (np.isfinite(value) and np.asarray(value) >= 0):
+            raise ValueError(f"std is {value!r}; it must be finite and not negative.")
+    return stds
+
+
+def _checked_array(x: Any, width: int, name: str = "the input") -> Array:
+    array = jnp.asarray(x)
+    if array.ndim < 1 or array.shape[-1] != width:
+        raise ValueError(f"{name} has shape {array.shape}; expected (..., {width}).")
+    return array

@@ -1,0 +1,120 @@
+"""Which units are on for which examples, and how much of the output each pattern carries."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from gdln_jax._checks import check_integer
+from gdln_jax._data import GatedData, is_concrete
+from gdln_jax.relu._network import ReLUNetwork
+
+
+def activation_patterns(
+    model: ReLUNetwork, data: Any, *, layer: int = 1, threshold: ArrayLike = 0.0
+) -> Bool[Array, "unit example"]:
+    """Return which units of hidden layer `layer` are on for which examples (H App. B).
+
+    **Arguments:**
+
+    - `model`: an unbatched network; `jax.vmap` over stacked ones (seeds, snapshots).
+    - `data`: `GatedData` with one input, or an array (example, |x|).
+    - `layer`: 1 to `model.depth`.
+    - `threshold`: a unit is on where its pre-activation exceeds `threshold` times the largest
+      one it has on any example. 0 is the gate itself, step(z), with 0 at z = 0. A small share,
+      say .1, tells apart what a unit responds to from what it barely touches; H's XoR (margin
+      0) needs that, because the units' weights there are orthogonal to two of the examples and
+      the sign of what is left is chance.
+
+    **Raises:** `ValueError` for a layer that does not exist or a threshold outside [0, 1).
+    """
+    if is_concrete(threshold) and not 0 <= float(np.asarray(threshold)) < 1:
+        raise ValueError(f"threshold is {threshold!r}; it is a share and must lie in [0, 1).")
+    z = _pre_activation(model, data, layer)
+    return (z > threshold * jnp.maximum(z.max(axis=0), 0)).T
+
+
+def unit_power(model: ReLUNetwork, data: Any, *, layer: int | None = None) -> Float[Array, " unit"]:
+    r"""Return each unit's share in the energy of the output, summing to 1.
+
+    Unit u adds $W_{:u} h_u$ to what layer l sends on, $z = \sum_u W_{:u} h_u$ (the output, if l
+    is the last hidden layer, which is the default). Its share is
+    $\langle W_{:u} h_u \cdot z \rangle / \langle \|z\|^2 \rangle$, weighted by the examples'
+    weights: shares add up over any group of units, with all interference counted, and may be
+    negative for a unit that works against the rest. Biases of the next layer are left out. NaN
+    if z is 0. Works under `jit` and `vmap`.
+    """
+    layer = model.depth if layer is None else layer
+    z = _pre_activation(model, data, layer)
+    h = jnp.where(z > 0, z, model.slope * z)
+    w = model.weights[layer]
+    weights = data.weights if isinstance(data, GatedData) else jnp.full(len(h), 1 / len(h))
+    sent = h @ w.T
+    along = jnp.sum(weights[:, None] * h * (sent @ w), axis=0)
+    return along / jnp.sum(weights * jnp.sum(sent**2, axis=1))
+
+
+class PatternPower(eqx.Module):
+    """What each activation pattern of one layer contributes, strongest first.
+
+    - `patterns`: the distinct patterns as 0/1 (pattern, example).
+    - `shares`: of the output's energy, summing to 1 (see `unit_power`).
+    - `counts`: number of units with that pattern.
+    - `index`: for each unit the number of its pattern.
+    """
+
+    patterns: Int[np.ndarray, "pattern example"]
+    shares: Float[np.ndarray, " pattern"]
+    counts: Int[np.ndarray, " pattern"]
+    index: Int[np.ndarray, " unit"]
+
+    def share_of(self, wanted: Any) -> float:
+        """Share of the units whose pattern satisfies `wanted(pattern)`, a function to bool."""
+        return float(sum(s for p, s in zip(self.patterns, self.shares, strict=True) if wanted(p)))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{''.join(map(str, p)) if len(p) <= 12 else f'{p.sum()} of {len(p)} on'}: {s:.3f}"
+            for p, s in zip(self.patterns[:4], self.shares[:4], strict=True)
+        )
+        more = ", ..." if len(self.shares) > 4 else ""
+        return (
+            f"PatternPower({len(self.shares)} patterns of {len(self.index)} units; {shown}{more})"
+        )
+
+
+def pattern_power(
+    model: ReLUNetwork, data: Any, *, layer: int | None = None, threshold: float | int = 0.0
+) -> PatternPower:
+    """Group the units of a layer by activation pattern and add up their shares of the output.
+
+    Looks at values, so not for `jit` or `vmap`; `layer` and `threshold` as in `unit_power` and
+    `activation_patterns`. Cost O(units x examples).
+    """
+    if not is_concrete(model):
+        raise ValueError(
+            "pattern_power() looks at the patterns' values; call it outside of jit and vmap, or "
+            "use activation_patterns and unit_power."
+        )
+    layer = model.depth if layer is None else layer
+    on = np.asarray(activation_patterns(model, data, layer=layer, threshold=threshold))
+    share = np.asarray(unit_power(model, data, layer=layer), float)
+    patterns, index = np.unique(on.astype(int), axis=0, return_inverse=True)
+    index = index.reshape(-1)
+    shares = np.bincount(index, share, minlength=len(patterns))
+    order = np.argsort(-shares, kind="stable")
+    rank = np.argsort(order)
+    counts = np.bincount(index, minlength=len(patterns))
+    return PatternPower(patterns[order], shares[order], counts[order], rank[index])
+
+
+def _pre_activation(model: ReLUNetwork, data: Any, layer: int) -> Float[Array, "example unit"]:
+    layer = check_integer(layer, "layer", minimum=1)
+    if layer > model.depth:
+        raise ValueError(f"layer is {layer}, but the network has {model.depth} hidden layer(s).")
+    x = model.ends(data)[0] if isinstance(data, GatedData) else jnp.asarray(data)
+    if x.ndim != 2:
+        raise ValueError(f"data has shape {x.shape}; expected (examples, features).")
+    return model.pre_activations(x)[layer - 1]
