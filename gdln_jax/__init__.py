@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from gdln_jax._descent import train as train
     from gdln_jax._flow import gradient_flow as gradient_flow
     from gdln_jax._graph import Graph as Graph
+    from gdln_jax._modes import ModeStrengths as ModeStrengths
     from gdln_jax._network import GatedNetwork as GatedNetwork
     from gdln_jax._plan import PackedData as PackedData
     from gdln_jax._plan import pack as pack
-    from gdln_jax._modes import ModeStrengths as ModeStrengths
     from gdln_jax._quotient import Quotient as Quotient
     from gdln_jax._reduced_flow import ReducedTrajectory as ReducedTrajectory
     from gdln_jax._reduction import InexactReductionError as InexactReductionError
