@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gdln_jax import measures as measures
     from gdln_jax import plot as plot
     from gdln_jax import recipes as recipes
+    from gdln_jax import relu as relu
     from gdln_jax import tasks as tasks
     from gdln_jax._citation import citation as citation
     from gdln_jax._data import GatedData as GatedData
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from gdln_jax._descent import LostUpdatesWarning as LostUpdatesWarning
     from gdln_jax._descent import flow_time as flow_time
     from gdln_jax._descent import train as train
+    from gdln_jax._effective import EffectiveInitial as EffectiveInitial
+    from gdln_jax._effective import effective_initial as effective_initial
+    from gdln_jax._effective import expected_initial as expected_initial
     from gdln_jax._flow import gradient_flow as gradient_flow
     from gdln_jax._graph import Graph as Graph
     from gdln_jax._modes import ModeStrengths as ModeStrengths
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     from gdln_jax._trajectory import Trajectory as Trajectory
     from gdln_jax.losses import cross_entropy as cross_entropy
     from gdln_jax.losses import mse as mse
+    from gdln_jax.relu._network import ReLUNetwork as ReLUNetwork
+    from gdln_jax.relu._patterns import activation_patterns as activation_patterns
 else:
     _ROOMS = {
         # room: the names it hands on, () for a namespace that users type
@@ -65,9 +71,13 @@ else:
         ),
         "_modes": ("ModeStrengths",),
         "_quotient": ("Quotient",),
+        "_effective": ("effective_initial", "expected_initial", "EffectiveInitial"),
         "_reduced_flow": ("ReducedTrajectory",),
         "exact": (),
         "tasks": (),
+        "relu": (),
+        "relu._network": ("ReLUNetwork",),
+        "relu._patterns": ("activation_patterns",),
         "measures": (),
         "plot": (),
         "recipes": (),
