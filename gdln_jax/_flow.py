@@ -4,7 +4,7 @@ Floor 3: may import floors 0 to 2, never descent, reduction or the closed forms,
 agreement is a real test.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import diffrax
@@ -27,7 +27,7 @@ _MAX_STEPS = 200_000
 def gradient_flow(
     model: Any,
     data: Any,
-    ts: ArrayLike,
+    ts: ArrayLike | Sequence[float | int],
     *,
     loss: Callable[[Any, Any], Array] = mse,
     tau: ArrayLike = 1.0,
@@ -173,7 +173,7 @@ def _solve(
     )
 
 
-def _checked_times(ts: ArrayLike) -> Array:
+def _checked_times(ts: ArrayLike | Sequence[float | int]) -> Array:
     array = jnp.asarray(ts)
     if array.ndim != 1 or array.shape[0] < 2:
         raise ValueError(

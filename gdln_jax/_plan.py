@@ -80,7 +80,8 @@ class PackedData(eqx.Module):
     """
 
     graph: Graph = eqx.field(static=True)
-    inputs: tuple[Float[Array, "instance row width"] | None, ...]
+    # No named axes in tuples: they would have to agree between the items.
+    inputs: tuple[Float[Array, "_ _ _"] | None, ...]
     stages: tuple[Stage | None, ...]
     outputs: tuple[OutputTable | None, ...]
     silent: tuple[OutputTable | None, ...]
@@ -151,7 +152,8 @@ def unpacked(graph: Graph, data: GatedData) -> PackedData:
             gates.append(factors[0] * factors[-1] if len(factors) == 2 else (factors or [None])[0])
         gate = None
         if any(g is not None for g in gates):
-            gate = jnp.stack([jnp.ones(n) if g is None else g for g in gates])[:, None, :]
+            one = jnp.ones(n, data.weights.dtype)
+            gate = jnp.stack([one if g is None else g for g in gates])[:, None, :]
         source = np.array([[place[edge.source]] for edge in edges])
         target = np.array([[place[edge.target]] for edge in edges])
         stages.append(

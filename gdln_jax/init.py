@@ -5,9 +5,10 @@ from the edge's name, so that no two edges share weights and adding an edge leav
 they were. Floor 2: may import floors 0 and 1.
 """
 
+import functools
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -28,12 +29,7 @@ def orthogonal(gain: ArrayLike = 1.0) -> Initialiser:
     edge up to alignment: the modes start unaligned, and the effective b(0) is what
     `effective_initial` measures. `gain` may be a traced array.
     """
-
-    def sample(key: PRNGKeyArray, shape: tuple[int, int]) -> Array:
-        tall = jax.random.orthogonal(key, max(shape), m=min(shape))
-        return jnp.asarray(gain) * (tall if shape[0] >= shape[1] else tall.T)
-
-    return _per_edge(sample)
+    return _per_edge(_orthogonal, lambda _: jnp.asarray(gain))
 
 
 def normal(std: ArrayLike = 1.0) -> Initialiser:
@@ -43,7 +39,7 @@ def normal(std: ArrayLike = 1.0) -> Initialiser:
     amplitude per edge starts at order `std`, far below the largest singular value
     `std (sqrt(target) + sqrt(source))`. `std` may be a traced array.
     """
-    return _per_edge(lambda key, shape: jnp.asarray(std) * jax.random.normal(key, shape))
+    return _per_edge(jax.random.normal, lambda _: jnp.asarray(std))
 
 
 def xavier(gain: ArrayLike = 1.0) -> Initialiser:
@@ -52,11 +48,7 @@ def xavier(gain: ArrayLike = 1.0) -> Initialiser:
     N Fig. 4 calls sigma_0 the `gain`; it is not b(0) (E9): for N_h = 64 and gain .2 the
     effective amplitude is .1016 +- .0064.
     """
-
-    def sample(key: PRNGKeyArray, shape: tuple[int, int]) -> Array:
-        return jnp.asarray(gain) * np.sqrt(2 / sum(shape)) * jax.random.normal(key, shape)
-
-    return _per_edge(sample)
+    return _per_edge(jax.random.normal, lambda shape: jnp.asarray(gain) * math.sqrt(2 / sum(shape)))
 
 
 def decoupled(reduction: Any, scale: ArrayLike | Mapping[str, ArrayLike]) -> Initialiser:
@@ -92,10 +84,8 @@ def balanced(scale: ArrayLike = 1.0) -> Initialiser:
         rank = min(graph.nodes.values())
         frames = {}
         for names in graph.classes.values():
-            width = graph.nodes[names[0]]
-            words = np.array([_words(name) for name in names], dtype=np.uint32)
-            draw = jax.vmap(lambda w, n=width: jax.random.orthogonal(_named_key(key, w), n, m=rank))
-            frames.update(zip(names, draw(words), strict=True))
+            shape = (graph.nodes[names[0]], rank)
+            frames.update(zip(names, _draw(key, _words(names), _orthogonal, shape), strict=True))
         through = _paths_through(graph)
         least = min(through.values())
         return {
@@ -119,23 +109,34 @@ def _paths_through(graph: Graph) -> dict[str, int]:
     return {edge.name: before[edge.source] * after[edge.target] for edge in graph.edges}
 
 
-def _per_edge(sample: _Sampler) -> Initialiser:
+def _per_edge(sample: _Sampler, scale: Callable[[tuple[int, int]], Array]) -> Initialiser:
     def initialise(graph: Graph, key: PRNGKeyArray) -> tuple[Array, ...]:
-        stacks = []
-        for bundle in graph.bundles:
-            words = np.array([_words(name) for name in bundle.edges], dtype=np.uint32)
-            shape = bundle.shape
-            stacks.append(jax.vmap(lambda w, shape=shape: sample(_named_key(key, w), shape))(words))
-        return tuple(stacks)
+        return tuple(
+            scale(bundle.shape) * _draw(key, _words(bundle.edges), sample, bundle.shape)
+            for bundle in graph.bundles
+        )
 
     return initialise
 
 
-def _named_key(key: PRNGKeyArray, words: Array) -> PRNGKeyArray:
-    return jax.random.fold_in(jax.random.fold_in(key, words[0]), words[1])
+@functools.partial(jax.jit, static_argnames=("sample", "shape"))
+def _draw(
+    key: PRNGKeyArray, words: Array, sample: _Sampler, shape: tuple[int, int]
+) -> Float[Array, "name target source"]:
+    """One sample per name, each from a key of its own."""
+
+    def one(word: Array) -> Array:
+        return sample(jax.random.fold_in(jax.random.fold_in(key, word[0]), word[1]), shape)
+
+    return jax.vmap(one)(words)
 
 
-def _words(name: str) -> tuple[int, int]:
-    """64 bits of a stable hash of the edge's name, as two words (Python's own hash is salted)."""
-    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
-    return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")
+def _orthogonal(key: PRNGKeyArray, shape: tuple[int, int]) -> Array:
+    tall = jax.random.orthogonal(key, max(shape), m=min(shape))
+    return tall if shape[0] >= shape[1] else tall.T
+
+
+def _words(names: Iterable[str]) -> np.ndarray:
+    """64 bits of a stable hash of each name, as two words (Python's own hash is salted)."""
+    digests = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names]
+    return np.array([np.frombuffer(digest, "<u4") for digest in digests], np.uint32)

@@ -1,0 +1,395 @@
+"""Networks, initial weights and losses against loops in NumPy; cost, keys, leaves as promised."""
+
+from typing import Any
+
+import chex
+import equinox as eqx
+import jax
+import jax.extend.core
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from random_systems import BruteForce, random_arrays, random_graph, random_system, random_weights
+
+from gdln_jax import (
+    GatedData,
+    GatedNetwork,
+    Graph,
+    cross_entropy,
+    init,
+    mse,
+    pack,
+    tasks,
+    train,
+)
+
+DRAFT = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+def compiled(function, *args):
+    """Run once, compiled without optimisation: for many small programs that run once."""
+    return jax.jit(function).lower(*args).compile(compiler_options=DRAFT)(*args)
+
+
+def close(got, wanted, tol=1e-12):
+    wanted = np.asarray(wanted)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=tol * max(1.0, np.abs(wanted).max()))
+
+
+class TestAgainstBruteForce:
+    """h_v = g_v sum g_q W_q h_s(q); L = < 1/2 sum ||y - h||^2 > (SCIENCE 1)."""
+
+    # Seeds 7, 9 and 25 hold hidden and output nodes of one level and width.
+    @pytest.mark.parametrize("seed", [0, 1, 2, 3, 7, 9, 25, 31])
+    def test_packed_unpacked_and_loop_agree(self, seed):
+        graph, data, weights = random_system(seed)
+        loop = BruteForce(graph, data, weights)
+        network = GatedNetwork(graph, weights)
+
+        def everything(network, data, packed):
+            both = [(jax.value_and_grad(mse)(network, d), network(d)) for d in (data, packed)]
+            return both, network.activity(data)
+
+        both, activity = compiled(everything, network, data, pack(graph, data))
+        wanted = loop.gradient()
+        for (value, gradient), outputs in both:
+            close(value, loop.loss())
+            assert set(outputs) == set(graph.outputs)
+            for name, output in outputs.items():
+                close(output, loop.activity(name))
+            for name, w in wanted.items():
+                close(gradient.weights[name], w)
+        assert set(activity) == set(graph.nodes)
+        for name, h in activity.items():
+            close(h, loop.activity(name))
+
+    def test_outputs_that_no_active_path_reaches(self):
+        graph = Graph({"x": 2, "a": 2, "b": 2}, [("x", "a"), ("x", "b")])
+        x, y = np.ones((3, 2)), np.full((3, 2), 2.0)
+        data = GatedData({"x": x}, {"a": y, "b": y}, {"b": np.zeros(3)}, {"x->a": [1, 0, 0]})
+        network = GatedNetwork(graph, {"x->a": np.eye(2), "x->b": np.eye(2)})
+        packed = pack(graph, data)
+        # mean over 3 examples of 1/2 sum: (1 + 4) + (4 + 4) + (4 + 4) over 3
+        for form in (data, packed):
+            close(mse(network, form), 7.0)
+            close(network(form)["a"], [[1, 1], [0, 0], [0, 0]])
+            close(network(form)["b"], np.zeros((3, 2)))
+        assert packed.num_pairs == 1
+
+    def test_all_zero_data(self):
+        graph = Graph.chain([2, 3, 1])
+        data = GatedData({"x": np.zeros((4, 2))}, {"y": np.zeros((4, 1))})
+        network = GatedNetwork.init(graph, init.normal(), key=jax.random.key(0))
+        packed = pack(graph, data)
+        value, gradient = jax.value_and_grad(mse)(network, packed)
+        assert float(value) == 0
+        assert not any(jnp.any(s) for s in gradient.stacks)
+        close(network(packed)["y"], np.zeros((4, 1)))
+        assert "0 active edge products" in repr(packed)
+
+    @pytest.mark.parametrize("seed", [0, 7])
+    def test_cross_entropy(self, seed):
+        # < - sum_v sum_k y_vk log softmax(h_v)_k > with soft targets and example weights
+        graph, data, weights = random_system(seed)
+        soft = {
+            k: np.exp(v) / np.exp(v).sum(axis=1, keepdims=True) for k, v in data.targets.items()
+        }
+        data = GatedData(data.inputs, soft, data.node_gates, data.edge_gates, data.weights)
+        loop = BruteForce(graph, data, weights)
+        wanted = 0.0
+        for name, y in soft.items():
+            h = loop.activity(name)
+            log_softmax = h - np.log(np.exp(h).sum(axis=1, keepdims=True))
+            wanted -= np.sum(loop.example_weights[:, None] * y * log_softmax)
+        network = GatedNetwork(graph, weights)
+        packed = pack(graph, data)
+        one, two = compiled(
+            lambda net, d, p: (cross_entropy(net, d), cross_entropy(net, p)), network, data, packed
+        )
+        close(one, wanted)
+        close(two, wanted)
+
+    def test_losses_take_any_model_that_maps_data_to_outputs(self):
+        class Bias(eqx.Module):
+            b: Any
+
+            def __call__(self, data):
+                return {"y": jnp.broadcast_to(self.b, data.targets["y"].shape)}
+
+        data = GatedData({"x": np.ones((2, 1))}, {"y": [[1.0, 2.0], [3.0, 4.0]]}, weights=[1, 3])
+        value, gradient = jax.value_and_grad(mse)(Bias(jnp.zeros(2)), data)
+        close(value, 0.25 * 2.5 + 0.75 * 12.5)
+        close(gradient.b, [-2.5, -3.5])
+        packed = pack(Graph({"x": 1, "y": 2}, [("x", "y")]), data)
+        with pytest.raises(ValueError, match=r"Bias cannot read PackedData"):
+            mse(Bias(jnp.zeros(2)), packed)
+
+
+class TestCost:
+    """A step costs in proportion to the active edges; compile time does not grow with modules."""
+
+    def test_active_edge_products(self):
+        def work(m, k, n=4):
+            packed = tasks.routing(m, k).data
+            packed = pack(tasks.routing(m, k).graph, packed)
+            return packed.num_pairs * packed.rows / n
+
+        # Cyclic routing: M encodings, M passes of h1 -> h2, M K read-outs.
+        assert work(7, 4) == 7 + 7 + 28
+        assert work(8, 3) == 8 + 8 + 24
+        assert work(16, 3) == 2 * work(8, 3)
+
+    def test_an_input_is_encoded_once_for_all_its_routes(self):
+        task = tasks.routing(6, 5)
+        packed = pack(task.graph, task.data)
+        encode, carry, read = packed.stages
+        assert encode is not None
+        assert carry is not None
+        assert read is not None
+        assert (encode.shape[0] * encode.shape[1], carry.shape[0] * carry.shape[1]) == (6, 6)
+        assert read.shape[0] * read.shape[1] == 30
+
+    def test_the_jaxpr_does_not_grow_with_the_number_of_domains(self):
+        def equations(m):
+            task = tasks.routing(m, 3, compact=True, width=8)
+            stacks = tuple(jnp.zeros((len(b.edges), *b.shape)) for b in task.graph.bundles)
+            network = GatedNetwork.from_stacks(task.graph, stacks)
+            return count(jax.make_jaxpr(jax.grad(mse))(network, task.data).jaxpr)
+
+        def count(jaxpr):
+            inner = [
+                p.jaxpr
+                for equation in jaxpr.eqns
+                for p in equation.params.values()
+                if isinstance(p, jax.extend.core.ClosedJaxpr)
+            ]
+            return len(jaxpr.eqns) + sum(count(j) for j in inner)
+
+        assert equations(7) == equations(40) == equations(200)
+
+    def test_new_values_of_the_same_shape_do_not_retrace(self):
+        graph, data, weights = random_system(3)
+
+        @jax.jit
+        @chex.assert_max_traces(n=1)
+        def loss(network, data):
+            return mse(network, data)
+
+        for scale in (1.0, 2.0, 3.0):
+            network = GatedNetwork(graph, {k: scale * w for k, w in weights.items()})
+            loss(network, jax.tree.map(lambda a, s=scale: a * s, data))
+
+    def test_packing_for_another_graph_is_refused(self):
+        graph, data, _ = random_system(0)
+        packed = pack(graph, data)
+        assert pack(graph, packed) is packed
+        with pytest.raises(ValueError, match="made for another graph"):
+            pack(Graph.chain([2, 2]), packed)
+
+
+class TestLeaves:
+    """One leaf per weight; gates are data (PITFALLS 6)."""
+
+    def test_the_only_leaves_are_the_weights_each_once(self):
+        graph, data, weights = random_system(1)
+        network = GatedNetwork(graph, weights)
+        leaves = jax.tree.leaves(network)
+        assert len(leaves) == len(graph.bundles)
+        assert sum(leaf.size for leaf in leaves) == sum(w.size for w in weights.values())
+        assert data.node_gates
+
+    def test_an_optimiser_leaves_gates_alone_and_keeps_no_state_for_them(self):
+        graph, data, weights = random_system(1)
+        before = jax.tree.map(np.array, data)
+        network = GatedNetwork(graph, weights)
+        optimizer = optax.adam(0.1)
+        momenta = [s for s in jax.tree.leaves(optimizer.init(network)) if jnp.ndim(s) > 0]
+        assert sum(s.size for s in momenta) == 2 * sum(w.size for w in weights.values())
+        run = train(network, data, optimizer=optimizer, steps=3)
+        assert float(run.losses[-1]) < float(run.losses[0])
+        chex.assert_trees_all_equal(data, before)
+
+    def test_weights_are_read_by_edge(self):
+        graph, _, weights = random_system(2)
+        network = GatedNetwork(graph, weights)
+        assert list(network.weights) == [e.name for e in graph.edges]
+        assert len(network.weights) == len(graph.edges)
+        for name, w in weights.items():
+            close(network.weights[name], w, 0)
+        with pytest.raises(KeyError, match=r"no edge is called .* edges: "):
+            network.weights["nowhere"]
+        stacked = jax.tree.map(lambda a: jnp.stack([a, 2 * a]), network)
+        name = graph.edges[0].name
+        close(stacked.weights[name], np.stack([weights[name], 2 * weights[name]]), 0)
+        assert "batch (2,)" in repr(stacked)
+
+    def test_with_weights(self):
+        graph, _, weights = random_system(2)
+        network = GatedNetwork(graph, weights)
+        name, other = graph.edges[0].name, graph.edges[1].name
+        changed = network.with_weights({name: np.zeros(graph.shape(name), np.float32)})
+        assert not jnp.any(changed.weights[name])
+        assert changed.weights[name].dtype == np.dtype("float64")
+        close(changed.weights[other], weights[other], 0)
+        close(network.weights[name], weights[name], 0)
+        with pytest.raises(ValueError, match=r"weights names 'no', which is not an edge"):
+            network.with_weights({"no": np.zeros((1, 1))})
+        with pytest.raises(ValueError, match=r"weights\[.*\] has shape \(9, 9\); expected"):
+            network.with_weights({name: np.zeros((9, 9))})
+
+    def test_malformed_weights_name_the_edge(self):
+        graph = Graph.chain([2, 3, 1])
+        good = {"x->h1": np.ones((3, 2)), "h1->y": np.ones((1, 3))}
+        with pytest.raises(
+            ValueError, match=r"weights lacks edge 'h1->y', expected shape \(1, 3\)"
+        ):
+            GatedNetwork(graph, {"x->h1": good["x->h1"]})
+        with pytest.raises(ValueError, match=r"names 'x->h', which is not an edge.*mean 'x->h1'"):
+            GatedNetwork(graph, {**good, "x->h": np.ones((3, 2))})
+        message = (
+            r"weights\['x->h1'\] has shape \(2, 3\); expected \(\|target\|, \|source\|\) = \(3, 2"
+        )
+        with pytest.raises(ValueError, match=message):
+            GatedNetwork(graph, {**good, "x->h1": np.ones((2, 3))})
+        whole = GatedNetwork(graph, {"x->h1": [[1, 0], [0, 1], [1, 1]], "h1->y": [[1, 2, 3]]})
+        assert {s.dtype for s in whole.stacks} == {np.dtype("float64")}
+
+
+class TestInitialWeights:
+    def test_keys_belong_to_edge_names(self):
+        # PITFALLS 8: adding an edge leaves the others' weights; no two edges, no two seeds share.
+        edges = [("x", "h", "a"), ("x", "h", "b"), ("h", "y", "c")]
+        small = Graph({"x": 4, "h": 4, "y": 4}, edges)
+        large = Graph({"x": 4, "h": 4, "y": 4}, [("x", "y", "new"), *edges[::-1]])
+        for sampler in (init.normal(1.0), init.xavier(1.0), init.orthogonal(1.0)):
+            one = GatedNetwork.init(small, sampler, key=jax.random.key(5))
+            two = GatedNetwork.init(large, sampler, key=jax.random.key(5))
+            seed = GatedNetwork.init(small, sampler, key=jax.random.key(6))
+            for name in "abc":
+                close(two.weights[name], one.weights[name], 0)
+            every = [np.asarray(w) for net in (two, seed) for w in net.weights.values()]
+            entries = np.concatenate([w.ravel() for w in every])
+            assert len(np.unique(entries)) == entries.size
+
+    def test_the_same_in_every_process(self, plain_python):
+        # Python's own hash of a name is salted; ours must not be.
+        code = (
+            "import jax; from gdln_jax import Graph, GatedNetwork, init\n"
+            "g = Graph.chain([1, 1, 1])\n"
+            "n = GatedNetwork.init(g, init.normal(1.0), key=jax.random.key(0))\n"
+            "print(repr([float(w[0, 0]) for w in n.weights.values()]))"
+        )
+        network = GatedNetwork.init(Graph.chain([1, 1, 1]), init.normal(1.0), key=jax.random.key(0))
+        done = plain_python(code, PYTHONHASHSEED="7")
+        assert done.stdout.strip() == repr([float(w[0, 0]) for w in network.weights.values()])
+
+    def test_orthogonal_gives_every_singular_value_the_gain(self):
+        graph = Graph(
+            {"x": 5, "h": 16, "y": 3}, [("x", "h"), ("h", "y"), ("x", "y"), ("h", "y", "2")]
+        )
+        network = GatedNetwork.init(graph, init.orthogonal(0.2), key=jax.random.key(1))
+        for w in network.weights.values():
+            close(np.linalg.svd(np.asarray(w), compute_uv=False), np.full(min(w.shape), 0.2))
+
+    def test_normal_and_xavier_have_the_stated_standard_deviation(self):
+        graph = Graph.chain([100, 300, 50])
+        key = jax.random.key(2)
+        for name in ("x->h1", "h1->y"):
+            size = sum(graph.shape(name))
+            normal = np.asarray(GatedNetwork.init(graph, init.normal(0.3), key=key).weights[name])
+            glorot = np.asarray(GatedNetwork.init(graph, init.xavier(0.3), key=key).weights[name])
+            # std over 15,000 entries or more: relative standard error below 1 / sqrt(30,000)
+            assert normal.std() == pytest.approx(0.3, rel=0.03)
+            assert glorot.std() == pytest.approx(0.3 * np.sqrt(2 / size), rel=0.03)
+            assert abs(normal.mean()) < 4 * 0.3 / np.sqrt(normal.size)
+
+    @pytest.mark.parametrize("seed", [1, 7])
+    def test_balanced_starts_with_the_conserved_quantity_at_zero(self, seed):
+        # sum_in W W^T - sum_out W^T W = 0 at every hidden node (E8)
+        graph = random_system(seed)[0]
+        network = GatedNetwork.init(graph, init.balanced(0.3), key=jax.random.key(0))
+        w = {k: np.asarray(v) for k, v in network.weights.items()}
+        for node in graph.hidden:
+            into = sum(w[e.name] @ w[e.name].T for e in graph.incoming[node])
+            out = sum(w[e.name].T @ w[e.name] for e in graph.outgoing[node])
+            close(into, out)
+        smallest = min(np.linalg.norm(m, 2) for m in w.values())
+        assert smallest == pytest.approx(0.3)
+
+    def test_balanced_routing_has_its_shared_edge_sqrt_m_above(self):
+        # N's balanced start: B2 = sqrt(M) B1, C = M B1^2 - B2^2 = 0
+        graph = tasks.routing(4, width=8).graph
+        network = GatedNetwork.init(graph, init.balanced(0.1), key=jax.random.key(0))
+        for name, value in (("x2->h1", 0.1), ("h1->h2", 0.2), ("h2->y0", 0.1)):
+            s = np.linalg.svd(np.asarray(network.weights[name]), compute_uv=False)[:4]
+            close(s, np.full(4, value))
+
+    def test_vmap_over_seeds_and_traced_gains(self):
+        graph = Graph.chain([3, 4, 2])
+        keys = jax.random.split(jax.random.key(0), 3)
+        gains = jnp.array([0.1, 1.0])
+        makers = (init.orthogonal, init.normal, init.xavier, init.balanced)
+
+        def draw(key, gain):
+            return [GatedNetwork.init(graph, make(gain), key=key) for make in makers]
+
+        grids = compiled(jax.vmap(jax.vmap(draw, (None, 0)), (0, None)), keys, gains)
+        for grid, one in zip(grids, compiled(draw, keys[2], gains[0]), strict=True):
+            assert grid.weights["x->h1"].shape == (3, 2, 4, 3)
+            for name in ("x->h1", "h1->y"):
+                close(grid.weights[name][2, 0], one.weights[name])
+
+    def test_an_initialiser_can_be_any_function(self):
+        graph = Graph.chain([2, 3, 1])
+
+        def ones(graph, key):
+            return {e.name: jnp.ones(graph.shape(e.name)) for e in graph.edges}
+
+        network = GatedNetwork.init(graph, ones, key=jax.random.key(0))
+        assert float(network.weights["h1->y"].sum()) == 3
+        with pytest.raises(ValueError, match=r"stacks have shapes .* one per bundle"):
+            GatedNetwork.from_stacks(graph, (jnp.ones((1, 2, 3)), jnp.ones((1, 1, 3))))
+
+    def test_errors_without_the_typing_hook(self, plain_python):
+        snippet = """
+import jax
+from gdln_jax import Graph, GatedNetwork
+try:
+    GatedNetwork.init(Graph.chain([1, 1]), "orthogonal", key=jax.random.key(0))
+except ValueError as error:
+    assert "init is 'orthogonal'; pass an initialiser such as gdln.init.orthogonal" in str(error)
+else:
+    raise AssertionError
+"""
+        done = plain_python(snippet)
+        assert done.returncode == 0, done.stderr
+
+
+class TestTracedData:
+    def test_gradients_with_respect_to_gates(self):
+        # dL/dg by central differences; data are traced, so nothing can be packed.
+        graph = random_graph(np.random.default_rng(4))
+        rng = np.random.default_rng(0)
+        arrays, weights = random_arrays(graph, rng, 3, gated=1), random_weights(graph, rng)
+        network, name = GatedNetwork(graph, weights), graph.edges[0].name
+
+        @jax.jit
+        def loss(gate):
+            edge_gates = {**arrays["edge_gates"], name: gate}
+            return mse(network, GatedData(**{**arrays, "edge_gates": edge_gates}))
+
+        gate, step = jnp.asarray(arrays["edge_gates"][name]), 1e-5 * np.eye(3)
+        slope = [(loss(gate + e) - loss(gate - e)) / 2e-5 for e in step]
+        np.testing.assert_allclose(jax.grad(loss)(gate), slope, rtol=1e-7, atol=1e-8)
+
+    def test_strict_promotion_in_both_precisions(self):
+        graph, data, weights = random_system(7)
+        network = GatedNetwork(graph, weights)
+        with jax.numpy_dtype_promotion("strict"):
+            for dtype in (np.float64, np.float32):
+                net, d = jax.tree.map(lambda a, t=dtype: a.astype(t), (network, data))
+                for form in (d, pack(graph, d)):
+                    assert jax.eval_shape(mse, net, form).dtype == dtype
+                    outputs = jax.eval_shape(lambda n, f: n(f), net, form)
+                    assert {o.dtype for o in outputs.values()} == {np.dtype(dtype)}
