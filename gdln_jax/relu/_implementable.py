@@ -13,8 +13,8 @@ def implementable_patterns(
     r"""Return every gate pattern that some unit has on `inputs`, as sorted rows of 0 and 1.
 
     A pattern is implementable if weights w exist with w.x > 0 on the examples that are on and
-    w.x <= 0 on those that are off (a pre-activation of exactly 0 is off). The all-off and, where
-    possible, the all-on pattern are counted.
+    w.x <= 0 on those that are off (a pre-activation of exactly 0 is off). The all-off pattern is
+    always among them (w = 0), the all-on pattern wherever it is possible.
 
     Found by linear programming (HiGHS): w.x >= 1 on, w.x <= 0 off, since w can be scaled.
     Examples are added one by one to the patterns that are still possible; one of the two
