@@ -3,7 +3,7 @@
 Floor 3, below the reduction: may import floors 0 to 2.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import equinox as eqx
 import jax
@@ -12,8 +12,9 @@ import numpy as np
 from jaxtyping import Array
 
 from gdln_jax._classes import refine
+from gdln_jax._frames import Frames
 from gdln_jax._graph import Graph
-from gdln_jax._group_statistics import GroupStatistics
+from gdln_jax._group_statistics import Moments
 from gdln_jax._modes import ModeData, ModeStrengths, mode_loss
 from gdln_jax._network import GatedNetwork
 from gdln_jax._plan import PackedData
@@ -24,13 +25,25 @@ from gdln_jax.losses import mse
 _SIZES = (0.5, 1.0, 1.5)
 
 
-def typical_strength(graph: Graph, statistics: GroupStatistics, modes: int) -> np.ndarray:
-    """Size (mode,) of b per edge at which a mode is learned: (S/D)^(1/path length)."""
-    ratio = np.zeros(modes)
+def typical_strength(
+    graph: Graph, moments: Moments, frames: Frames, sizes: Mapping[str, float] | None = None
+) -> np.ndarray:
+    """Size (mode,) of b per edge at which a mode is learned: (S/D)^(1/path length).
+
+    With `sizes`, for data in units of the nodes' sizes.
+    """
+    ratio = np.zeros(frames.modes)
     depth = max(graph.level[name] for name in graph.outputs)
-    for group, s in statistics.strengths.items():
-        d = statistics.variances[group, group]
-        ratio = np.maximum(ratio, np.abs(s) / np.where(d > 0, d, np.inf))
+    for (e, f), a in moments.yx.items():
+        c = moments.x[(e, f), (e, f)]
+        s = np.einsum("ym,yx,xm->m", frames.u[f], a, frames.v[e])
+        d = np.einsum("xm,xz,zm->m", frames.v[e], c, frames.v[e])
+        # A variance of rounding size would make a mode that is never seen look strong.
+        seen = d > 1e-12 * d.max(initial=0.0)
+        unit = 1.0
+        if sizes is not None:
+            unit = sizes[graph.edges[e].source] / sizes[graph.edges[f].target]
+        ratio = np.maximum(ratio, unit * np.abs(s) * seen / np.where(seen, d, 1))
     return np.where(ratio > 0, ratio, 1.0) ** (1 / depth)
 
 
@@ -38,7 +51,7 @@ def normal_component(
     packed: PackedData,
     u: tuple[Array, ...],
     v: tuple[Array, ...],
-    mode_data: ModeData,
+    masks: tuple[Array, ...],
     scale: np.ndarray,
     labels: np.ndarray | None,
     *,
@@ -46,17 +59,18 @@ def normal_component(
 ) -> float:
     """Relative norm of the gradient's part off the manifold; the worst of several points.
 
-    With `labels` (edge,) the points are constant on classes, and the tangent space is that of
-    class-constant strengths.
+    `packed` should be in units of the nodes' sizes, so that a node measured in small units counts
+    like the others. With `labels` (edge,) the points are constant on classes, and the tangent
+    space is that of all strengths.
     """
     graph = packed.graph
     rng = np.random.default_rng(seed + 1)
     edges = sum(len(bundle.edges) for bundle in graph.bundles)
+    classes = np.arange(edges) if labels is None else labels
     worst = 0.0
     for size in _SIZES:
-        classes = np.arange(edges) if labels is None else labels
         values = size * scale * rng.uniform(0.5, 1.5, size=(classes.max() + 1, len(scale)))
-        off, total = _normal_norms(packed, u, v, mode_data.masks, unflatten(graph, values[classes]))
+        off, total = _normal_norms(packed, u, v, masks, unflatten(graph, values[classes]))
         if float(total) > 0:
             worst = max(worst, float(jnp.sqrt(off / total)))
     return worst
@@ -94,17 +108,26 @@ def tied_classes(mode_data: ModeData, scale: np.ndarray, *, seed: int) -> np.nda
 
 def flat_gradient(mode_data: ModeData) -> Callable[[np.ndarray], np.ndarray]:
     """The gradient of l as a function of strengths (edge, mode), edges in bundle order."""
-    graph = mode_data.graph
+    return lambda values: np.asarray(_slope(jnp.asarray(values), mode_data))
 
-    @jax.jit
-    def slope(values: Array) -> Array:
-        gradient = jax.grad(mode_loss)(unflatten(graph, values), mode_data)
-        return jnp.concatenate(gradient.stacks)
 
-    return lambda values: np.asarray(slope(jnp.asarray(values)))
+@eqx.filter_jit
+def _slope(values: Array, mode_data: ModeData) -> Array:
+    # The data are an argument: closed over, they would be baked into the program.
+    gradient = jax.grad(mode_loss)(unflatten(mode_data.graph, values), mode_data)
+    return jnp.concatenate(gradient.stacks)
 
 
 def unflatten(graph: Graph, values: Array | np.ndarray) -> ModeStrengths:
     """Strengths from one array (edge, mode), edges in bundle order."""
     bounds = np.cumsum([len(bundle.edges) for bundle in graph.bundles])[:-1]
     return ModeStrengths(graph, tuple(jnp.split(jnp.asarray(values), bounds)))
+
+
+def named_classes(graph: Graph, labels: np.ndarray) -> tuple[tuple[str, ...], ...]:
+    """Names of the edges of each class, edges in bundle order."""
+    names = [name for bundle in graph.bundles for name in bundle.edges]
+    groups: list[list[str]] = [[] for _ in range(labels.max() + 1)]
+    for name, label in zip(names, labels.tolist(), strict=True):
+        groups[label].append(name)
+    return tuple(tuple(group) for group in groups)

@@ -8,10 +8,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-# Gradients that differ by less than this, relative to the largest, are rounding: they are sums of
-# many equal terms in different order.
+# Gradients of one mode that differ by less than this, relative to the largest of it in their
+# class, are equal: they are sums of many equal terms in different order.
 _EQUAL = 1e-9
-_VERIFICATIONS = 3
+# Gradients below this, relative to those of the other modes in their class, are rounding alone.
+_NOISE = 1e-13
+# Points at which gradients are compared, in units of `scale`: small ones, where what is asked for
+# (Sigma^yx) dominates, and large ones, where what is predicted does. All must agree.
+_SIZES = (1.0, 0.1, 0.01)
 
 
 def refine(
@@ -25,19 +29,38 @@ def refine(
     """Split the classes `labels` (edge,) until members of a class have equal gradients.
 
     `gradient` maps strengths (edge, mode) to their gradient. Each round evaluates it at a random
-    class-constant point of size `scale` (mode,) and splits classes whose members differ; the
-    result has been verified at fresh points. Rounds <= number of classes found + 3. Returns labels
-    numbered in order of first appearance.
+    class-constant point of about `scale` (mode,) or below and splits classes whose members differ
+    in any mode, however weak that mode or that class is beside the others; the result has been
+    verified at fresh points. At most 3 rounds per class found. Returns labels numbered in order
+    of first appearance.
     """
     rng = np.random.default_rng(seed)
     labels = renumbered(labels)
-    agreed = 0
-    while agreed < _VERIFICATIONS:
-        values = scale * rng.uniform(0.5, 1.5, size=(labels.max() + 1, modes))
-        slope = gradient(values[labels])
-        split = _split(labels, slope, rng)
+    agreed = rounds = 0
+    while agreed < len(_SIZES):
+        size = _SIZES[rounds % len(_SIZES)]
+        values = size * scale * rng.uniform(0.5, 1.5, size=(labels.max() + 1, modes))
+        split = _split(labels, gradient(values[labels]))
         agreed = agreed + 1 if split.max() == labels.max() else 0
-        labels = split
+        labels, rounds = split, rounds + 1
+    return labels
+
+
+def equal_rows(values: np.ndarray, digits: float = 1e-12, noise: float = 0.0) -> np.ndarray:
+    """Labels (row,) of the rows of `values` that agree in every column to `digits`, relatively.
+
+    Relative to the numbers compared, not to the largest: starts of 1e-30 and 2e-30 differ even
+    beside one of 1. Differences below `noise` times the largest number of the row do not count.
+    """
+    labels = np.zeros(len(values), int)
+    rounding = noise * np.abs(values).max(axis=1, initial=0.0)
+    for column in values.T:
+        order = np.argsort(column, kind="stable")
+        size, slack = np.abs(column)[order], rounding[order]
+        tolerance = digits * np.maximum(size[1:], size[:-1]) + np.maximum(slack[1:], slack[:-1])
+        level = np.empty(len(values), int)
+        level[order] = np.concatenate([[0], np.cumsum(np.diff(column[order]) > tolerance)])
+        labels = renumbered(labels * (level.max(initial=0) + 1) + level)
     return labels
 
 
@@ -49,14 +72,18 @@ def renumbered(labels: np.ndarray) -> np.ndarray:
     return rank[inverse]
 
 
-def _split(labels: np.ndarray, slope: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Split classes where a generic projection of the gradients leaves a gap."""
-    projection = slope @ rng.uniform(0.5, 1.5, size=slope.shape[1])
-    size = np.abs(slope).max(initial=0.0) * slope.shape[1]
-    order = np.lexsort((projection, labels))
-    gap = np.diff(projection[order]) > _EQUAL * size
-    new_class = np.diff(labels[order]) > 0
-    numbers = np.concatenate([[0], np.cumsum(gap | new_class)])
-    split = np.empty_like(labels)
-    split[order] = numbers
-    return renumbered(split)
+def _split(labels: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """Split classes where the gradients of a mode leave a gap."""
+    largest = np.zeros((labels.max() + 1, slope.shape[1]))
+    np.maximum.at(largest, labels, np.abs(slope))
+    noise = _NOISE * largest.max(axis=1, keepdims=True, initial=0.0)
+    tolerance = np.maximum(_EQUAL * largest, noise)
+    split = labels
+    for m in range(slope.shape[1]):
+        order = np.lexsort((slope[:, m], labels))
+        gap = np.diff(slope[order, m]) > tolerance[labels[order][1:], m]
+        new_class = np.diff(labels[order]) > 0
+        level = np.empty_like(labels)
+        level[order] = np.concatenate([[0], np.cumsum(gap | new_class)])
+        split = renumbered(split * (level.max() + 1) + level)
+    return split

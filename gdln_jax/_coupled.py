@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gdln_jax._frames import links
 from gdln_jax._graph import Graph
 from gdln_jax._modes import ModeStrengths
 from gdln_jax._network import EdgeView, propagate
 from gdln_jax._plan import OutputTable, PackedData
+from gdln_jax._units import input_owners
 
 # Directions in which data vary less than this, relative to the most varying one, are rounding.
 _RANK = 1e-12
@@ -104,7 +104,7 @@ def couple(packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...], modes
         if x is None:
             inputs.append(None)
         else:
-            owner = _owners(packed, c)
+            owner = input_owners(packed, c)
             basis = np.stack([bases[owner.get(i, names[0])] for i in range(len(x))])
             inputs.append(jnp.einsum("ibw,iwq->ibq", x, basis))
         for tables, seen in ((packed.outputs, outputs), (packed.silent, silent)):
@@ -133,18 +133,6 @@ def _rotated_table(
     return OutputTable(table.instance, table.node, target, table.weight, table.example)
 
 
-def _owners(packed: PackedData, c: int) -> dict[int, str]:
-    """Which input node each distinct input activity of a class belongs to."""
-    edges = packed.graph.edges
-    return {
-        a: edges[edge].source
-        for row in links(packed).incoming
-        for parts in row
-        for edge, _, s, a in parts
-        if s == c
-    }
-
-
 def _bases(
     packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...], modes: int
 ) -> dict[str, np.ndarray]:
@@ -159,7 +147,7 @@ def _bases(
     for c, names in enumerate(graph.classes.values()):
         x = packed.inputs[c]
         if x is not None:
-            for a, owner in _owners(packed, c).items():
+            for a, owner in input_owners(packed, c).items():
                 spans[owner].append(np.asarray(x[a]))
         for table in (packed.outputs[c], packed.silent[c]):
             if table is not None:

@@ -2,7 +2,7 @@
 
 `ModeStrengths` holds the b_e, `ModeData` the data as the modes see them. Evaluating l costs
 O(modes x active edges), without paths; where modes do not meet in the loss the examples of a
-block collapse to one. Floor 2: may import floors 0 and 1, `_frames` and `_network`.
+block collapse to one. Floor 2: may import floors 0 and 1 and `_network`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,17 +10,12 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from gdln_jax._checks import check_keys
-from gdln_jax._frames import Frames, Links, links, stage_table
 from gdln_jax._graph import Graph
 from gdln_jax._network import EdgeView, gather, scatter
-from gdln_jax._plan import OutputTable, PackedData, Stage
-
-# Relative size of what rounding leaves in a product of orthonormal frames and moments.
-_ROUNDING = 1e-12
+from gdln_jax._plan import OutputTable, Stage
 
 
 class ModeStrengths(eqx.Module):
@@ -38,9 +33,14 @@ class ModeStrengths(eqx.Module):
         """Make strengths from one number, one per mode, or edge -> either.
 
         **Raises:** `ValueError` that names the edge for missing or unknown edges or a number of
-        entries that is neither 1 nor the number of modes.
+        entries that is neither 1 nor the number of modes, or for strengths of another graph.
         """
         if isinstance(b, ModeStrengths):
+            if b.graph != graph:
+                raise ValueError("b holds the strengths of another graph than the reduction's.")
+            found = b.stacks[0].shape[-1]
+            if found != modes:
+                raise ValueError(f"b has {found} modes per edge, the reduction has {modes}.")
             return b
         if not isinstance(b, Mapping):
             row = _row(b, modes, "b")
@@ -48,7 +48,9 @@ class ModeStrengths(eqx.Module):
         check_keys(b, graph.edge_index, "b", "an edge of the graph")
         for edge in graph.edges:
             if edge.name not in b:
-                raise ValueError(f"b lacks edge {edge.name!r}; give a number or ({modes},) array.")
+                raise ValueError(
+                    f"b lacks edge {edge.name!r}; give it a number or an array ({modes},)."
+                )
         return cls(
             graph,
             tuple(
@@ -89,7 +91,12 @@ Mapping.register(ModeStrengths)  # type: ignore[attr-defined]
 
 
 def _row(value: Any, modes: int, name: str) -> Array:
-    row = jnp.asarray(value, dtype=jnp.result_type(float))
+    try:
+        row = jnp.asarray(value, dtype=jnp.result_type(float))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} is {value!r}; give one number, or one per mode: ({modes},)."
+        ) from error
     if row.shape not in ((), (1,), (modes,)):
         raise ValueError(
             f"{name} has shape {row.shape}; give one number, or one per mode: ({modes},)."
@@ -172,239 +179,3 @@ def mode_loss(b: ModeStrengths, data: ModeData) -> Float[Array, ""]:
 
 def _plus(total: Array | None, more: Array) -> Array:
     return more if total is None else total + more
-
-
-def make_mode_data(data: PackedData, frames: Frames) -> ModeData:
-    """Look at packed data through frames. Host code; O(active pairs x width x modes)."""
-    graph = data.graph
-    found = links(data)
-    inputs = [_seen_inputs(data, found, frames, k) for k in range(len(graph.bundles))]
-    masks = [
-        np.stack([_fits(frames, graph.edge_index[name]) for name in bundle.edges])
-        for bundle in graph.bundles
-    ]
-    node_frames = {v: _shared_frame(graph, frames, v) for v in graph.outputs}
-    shared = {
-        key: all(node_frames[v] is not None for v in names if v in node_frames)
-        for key, names in graph.classes.items()
-    }
-    readouts = []
-    for bundle in graph.bundles:
-        ends = [graph.edge(name).target in node_frames for name in bundle.edges]
-        readouts.append(
-            _readout(graph, frames, bundle.edges, node_frames, shared[bundle.target])
-            if any(ends)
-            else None
-        )
-    constant = 0.0
-    for table in (*data.outputs, *data.silent):
-        if table is not None:
-            constant += _half_square(table)
-    outputs = []
-    for (key, names), table in zip(graph.classes.items(), data.outputs, strict=True):
-        seen = None
-        if table is not None:
-            seen = _seen_outputs(table, names, node_frames if shared[key] else None)
-            constant -= _half_square(seen)
-        outputs.append(seen)
-    inputs, outputs, constant = _collapse(data, found, inputs, outputs, shared, constant)
-    return ModeData(
-        graph,
-        tuple(None if x is None else jnp.asarray(x) for x in inputs),
-        data.stages,
-        data.counts,
-        tuple(jnp.asarray(mask) for mask in masks),
-        tuple(None if r is None else jnp.asarray(r) for r in readouts),
-        tuple(None if t is None else _to_device(t) for t in outputs),
-        jnp.asarray(constant),
-    )
-
-
-def _to_device(table: OutputTable) -> OutputTable:
-    instance = None if table.instance is None else jnp.asarray(table.instance)
-    return OutputTable(
-        instance, table.node, jnp.asarray(table.target), jnp.asarray(table.weight), table.example
-    )
-
-
-def _half_square(table: OutputTable) -> float:
-    weight = np.asarray(table.weight, float)
-    weight = weight if weight.ndim == 3 else weight[..., None]
-    return float(0.5 * np.sum(weight * np.square(np.asarray(table.target, float))))
-
-
-def _fits(frames: Frames, edge: int) -> np.ndarray:
-    return (np.any(frames.u[edge], axis=0) & np.any(frames.v[edge], axis=0)).astype(float)
-
-
-def _seen_inputs(data: PackedData, found: Links, frames: Frames, k: int) -> np.ndarray | None:
-    """V_e^T x per active pair of a bundle that leaves input nodes, (chunk, pair, row, mode)."""
-    graph, stage, bundle = data.graph, data.stages[k], data.graph.bundles[k]
-    if stage is None or bundle.source[0] != 0:
-        return None
-    x = found.inputs[list(graph.classes).index(bundle.source)]
-    assert x is not None
-    source, edge, _, _ = stage_table(stage)
-    v = np.stack([frames.v[graph.edge_index[name]] for name in bundle.edges])
-    seen = np.einsum("pbx,pxm->pbm", x[source], v[edge])
-    return seen.reshape(*stage.shape, *seen.shape[1:])
-
-
-def _shared_frame(graph: Graph, frames: Frames, node: str) -> np.ndarray | None:
-    """The frame that all edges into an output share up to signs, or None."""
-    edges = [graph.edge_index[edge.name] for edge in graph.incoming[node]]
-    frame = np.zeros_like(frames.u[edges[0]])
-    for e in edges:
-        new = ~frame.any(axis=0)
-        frame[:, new] = frames.u[e][:, new]
-    used = frame.any(axis=0)
-    gram = frame[:, used].T @ frame[:, used]
-    if np.abs(gram - np.eye(used.sum())).max(initial=0.0) > _ROUNDING:
-        return None
-    for e in edges:
-        sign = np.sum(frame * frames.u[e], axis=0)
-        if np.abs(frames.u[e] - frame * np.round(sign)).max() > _ROUNDING:
-            return None
-    return frame
-
-
-def _readout(
-    graph: Graph,
-    frames: Frames,
-    names: tuple[str, ...],
-    node_frames: dict[str, np.ndarray | None],
-    shared: bool,
-) -> np.ndarray:
-    rows = []
-    for name in names:
-        target = graph.edge(name).target
-        u = frames.u[graph.edge_index[name]]
-        if target not in node_frames:
-            rows.append(np.zeros(u.shape[1] if shared else u.shape))
-        elif shared:
-            frame = node_frames[target]
-            assert frame is not None
-            rows.append(np.round(np.sum(frame * u, axis=0)))
-        else:
-            rows.append(u)
-    return np.stack(rows)
-
-
-def _seen_outputs(
-    table: OutputTable,
-    names: tuple[str, ...],
-    node_frames: dict[str, np.ndarray | None] | None,
-) -> OutputTable:
-    target, weight = np.asarray(table.target, float), np.asarray(table.weight, float)
-    if node_frames is not None:
-        frames = [node_frames.get(name) for name in names]
-        some = next(frame for frame in frames if frame is not None)
-        stack = np.stack([np.zeros_like(some) if frame is None else frame for frame in frames])
-        target = np.einsum("pby,pym->pbm", target, stack[np.asarray(table.node)])
-    instance = None if table.instance is None else np.asarray(table.instance)
-    return OutputTable(instance, table.node, target, weight, table.example)  # type: ignore[arg-type]
-
-
-def _collapse(
-    data: PackedData,
-    found: Links,
-    inputs: list[np.ndarray | None],
-    outputs: list[OutputTable | None],
-    shared: dict[Any, bool],
-    constant: float,
-) -> tuple[list[np.ndarray | None], list[OutputTable | None], float]:
-    """Replace the rows of every block by one, where the modes do not meet in the loss.
-
-    A mode whose inputs are all the same row vector up to sign enters the loss through two
-    numbers per output: s = <y x> and d = <x^2>. Weight d/x^2 and target s/(w x) reproduce both.
-    """
-    unchanged = inputs, outputs, constant
-    if data.rows == 1 or not all(shared.values()):
-        return unchanged
-    reference = _reference_rows(data, found, inputs)
-    if reference is None:
-        return unchanged
-    rows_of, small_inputs = reference
-    small_outputs: list[OutputTable | None] = []
-    for c, table in enumerate(outputs):
-        if table is None:
-            small_outputs.append(None)
-            continue
-        count = len(table.node)
-        instance = np.arange(count) if table.instance is None else np.asarray(table.instance)
-        x = np.stack([rows_of[c][i] for i in instance.tolist()])
-        target, weight = np.asarray(table.target), np.asarray(table.weight)[..., None]
-        d = np.sum(weight * x**2, axis=1, keepdims=True)
-        s = np.sum(weight * x * target, axis=1, keepdims=True)
-        size = np.mean(x**2, axis=1, keepdims=True)
-        small_weight = d / np.where(size > 0, size, 1)
-        scale = small_weight * np.sqrt(size)
-        small_target = s / np.where(scale > 0, scale, 1)
-        small = OutputTable(
-            table.instance,
-            table.node,
-            small_target,
-            small_weight,
-            table.example[:, :1],  # type: ignore[arg-type]
-        )
-        constant += _half_square(table) - _half_square(small)
-        small_outputs.append(small)
-    return small_inputs, small_outputs, constant
-
-
-def _reference_rows(
-    data: PackedData, found: Links, inputs: list[np.ndarray | None]
-) -> tuple[list[list[np.ndarray]], list[np.ndarray | None]] | None:
-    """Per activity the one row vector (row, mode) that all its inputs share up to sign, if any."""
-    graph = data.graph
-    classes = list(graph.classes)
-    ends = [c for c, key in enumerate(classes) if key[0] == 0]
-    seen_by: dict[tuple[int, int], np.ndarray] = {}
-    for k, x in enumerate(inputs):
-        stage = data.stages[k]
-        if x is not None and stage is not None:
-            source, edge, gate, _ = stage_table(stage)
-            flat = x.reshape(-1, *x.shape[2:])
-            for p in np.flatnonzero(gate):
-                name = graph.bundles[k].edges[edge[p]]
-                seen_by[graph.edge_index[name], int(source[p])] = flat[p]
-    signs = np.random.default_rng(3).uniform(0.5, 1.5, size=(data.rows, 1))
-    seen_by = {key: _canonical(rows, signs) for key, rows in seen_by.items()}
-    rows_of: list[list[np.ndarray]] = [[] for _ in classes]
-    for c, row in enumerate(found.incoming):
-        for parts in row:
-            here: np.ndarray | None = None
-            for edge, _, s, a in parts:
-                more = seen_by[edge, a] if (edge, a) in seen_by and s in ends else rows_of[s][a]
-                here = more if here is None else _common(here, more)
-                if here is None:
-                    return None
-            rows_of[c].append(here if here is not None else np.zeros((data.rows, 0)))
-    small: list[np.ndarray | None] = []
-    for k, x in enumerate(inputs):
-        if x is None:
-            small.append(None)
-            continue
-        stage = data.stages[k]
-        assert stage is not None
-        _, _, _, target = stage_table(stage)
-        c = classes.index(graph.bundles[k].target)
-        shared_rows = np.stack([rows_of[c][i] for i in target.tolist()]).reshape(x.shape)
-        sign = np.sign(np.sum(x * shared_rows, axis=2, keepdims=True))
-        small.append(sign * np.sqrt(np.mean(x**2, axis=2, keepdims=True)))
-    return rows_of, small
-
-
-def _canonical(rows: np.ndarray, generic: np.ndarray) -> np.ndarray:
-    """One of x and -x, always the same, per mode."""
-    return rows * np.where(np.sum(rows * generic, axis=0) < 0, -1.0, 1.0)
-
-
-def _common(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
-    """The row vectors that two inputs share mode by mode up to sign (0 fits all), or None."""
-    scale = max(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0), 1e-300)
-    same = np.minimum(np.abs(a - b).max(axis=0), np.abs(a + b).max(axis=0)) < _ROUNDING * scale
-    empty_a, empty_b = ~np.any(a, axis=0), ~np.any(b, axis=0)
-    if not np.all(same | empty_a | empty_b):
-        return None
-    return np.where(empty_a, b, a)

@@ -43,7 +43,7 @@ def solve_reduced(
     tau: ArrayLike = 1.0,
     *,
     rates: Any = 1.0,
-    rtol: ArrayLike = 1e-10,
+    rtol: ArrayLike | None = None,
     atol: ArrayLike | None = None,
     solver: diffrax.AbstractSolver | None = None,
     max_steps: int = 200_000,
@@ -52,10 +52,12 @@ def solve_reduced(
     r"""Solve $\tau \dot b = -\text{rate} \; \partial\,\text{loss}/\partial b$ from `start` at
     `ts[0]`.
 
-    - `atol`: default `rtol` times the smallest non-zero entry of `start` in size, so that a
-      plateau is resolved however long it is.
-    - `adjoint`: default `diffrax.RecursiveCheckpointAdjoint()` (reverse mode); for `jacfwd`
-      pass `diffrax.ForwardMode()`, for `hessian` and other nested modes
+    - `rtol`, `atol`: default 1e-10 (float32: 1e-5) and `rtol` times the smallest non-zero entry
+      of `start` in size, so that a plateau is resolved however long it is.
+    - `solver`: default `Dopri8` (float32: `Tsit5`). Deep networks with modes that are learned at
+      very different times are stiff: `diffrax.Kvaerno5()`.
+    - `adjoint`: default `diffrax.RecursiveCheckpointAdjoint()` (reverse mode); for `jacfwd`, also
+      nested, `diffrax.ForwardMode()`; for `hessian`, which is forward over reverse,
       `diffrax.DirectAdjoint()` with a small `max_steps`.
 
     **Raises:** `ValueError` for times that do not increase; `RuntimeError` when the solver gives
@@ -66,12 +68,14 @@ def solve_reduced(
         raise ValueError(f"ts has shape {ts.shape}; pass at least two increasing times.")
     if is_concrete(ts) and not (np.all(np.isfinite(ts)) and np.all(np.diff(np.asarray(ts)) > 0)):
         raise ValueError("ts must be finite and strictly increasing.")
-    rtol = jnp.asarray(rtol, ts.dtype)
+    rtol = jnp.asarray(default_rtol(start, rtol), ts.dtype)
+    if solver is None:
+        solver = diffrax.Dopri8() if _dtype(start) == np.float64 else diffrax.Tsit5()
     atol = rtol * smallest_size(start) if atol is None else jnp.asarray(atol, ts.dtype)
     rates = jax.tree.map(lambda leaf: jnp.asarray(leaf, ts.dtype), rates)
     run, reached = _solve(
         start, data, ts, jnp.asarray(tau, ts.dtype), rates, rtol, atol, loss,
-        diffrax.Dopri8() if solver is None else solver, max_steps,
+        solver, max_steps,
         diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
     )  # fmt: skip
     if is_concrete(run) and int(run.status) != 0:
@@ -83,13 +87,25 @@ def solve_reduced(
     return run
 
 
+def default_rtol(start: Any, rtol: ArrayLike | None) -> ArrayLike:
+    """`rtol`, or what the precision of `start` allows."""
+    if rtol is not None:
+        return rtol
+    return 1e-10 if _dtype(start) == np.float64 else 1e-5
+
+
+def _dtype(start: Any) -> np.dtype:
+    return np.dtype(jnp.result_type(*jax.tree.leaves(start)))
+
+
 def smallest_size(start: Any) -> Array:
     """The smallest non-zero entry in size: the scale that absolute tolerances must be below."""
     leaves = [jnp.abs(jax.lax.stop_gradient(leaf)) for leaf in jax.tree.leaves(start)]
     smallest = jnp.min(
         jnp.stack([jnp.min(jnp.where(x > 0, x, jnp.inf), initial=jnp.inf) for x in leaves])
     )
-    return jnp.where(jnp.isfinite(smallest), jnp.clip(smallest, 1e-150, 1.0), 1.0)
+    tiny = jnp.finfo(smallest.dtype).tiny ** 0.5
+    return jnp.where(jnp.isfinite(smallest), jnp.clip(smallest, tiny, 1.0), 1.0)
 
 
 @eqx.filter_jit

@@ -7,30 +7,52 @@ never flow, descent or the closed forms.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._certificate import normal_component, tied_classes, typical_strength
+from gdln_jax._certificate import (
+    named_classes,
+    normal_component,
+    tied_classes,
+    typical_strength,
+)
 from gdln_jax._checks import check_choice, check_positive, listed
 from gdln_jax._coupled import Coupled, couple, coupled_loss
 from gdln_jax._data import GatedData, is_concrete
 from gdln_jax._frames import Frames, find_frames
 from gdln_jax._graph import Graph
-from gdln_jax._group_statistics import Group, GroupStatistics, group_statistics
-from gdln_jax._modes import ModeData, ModeStrengths, make_mode_data, mode_loss
+from gdln_jax._group_statistics import (
+    Group,
+    GroupStatistics,
+    group_statistics,
+    path_moments,
+    with_shared_errors,
+)
+from gdln_jax._mode_data import make_mode_data
+from gdln_jax._modes import ModeData, ModeStrengths, mode_loss
 from gdln_jax._network import GatedNetwork
+from gdln_jax._path_table import PathTable, path_table
 from gdln_jax._plan import PackedData, pack
 from gdln_jax._projection import project
 from gdln_jax._quotient import Quotient, make_quotient
-from gdln_jax._reduced_flow import ReducedTrajectory, smallest_size, solve_reduced
-from gdln_jax._statistics import Path, path_statistics
+from gdln_jax._reduced_flow import (
+    ReducedTrajectory,
+    default_rtol,
+    smallest_size,
+    solve_reduced,
+)
+from gdln_jax._statistics import path_statistics
+from gdln_jax._units import unit_nodes
 
 _MODES = ("raise", "warn", "coupled")
+# A certificate in float32 is rounding alone below this.
+_FLOAT32 = 1e-4
 
 
 class InexactReductionError(ValueError):
@@ -39,36 +61,6 @@ class InexactReductionError(ValueError):
 
 class InexactReductionWarning(UserWarning):
     """The reduction is an approximation; its certificate says how good."""
-
-
-class PathTable(eqx.Module):
-    """The enumerated view of a reduction, for small graphs.
-
-    - `paths`: all paths as tuples of edge names.
-    - `strengths[p]`: S(p), (mode,). `variances[j, p]`: D(j, p), (mode,), for paths into one
-      output node, without the overlap `overlaps[j, p]` = diag(U_p^T U_j).
-    """
-
-    paths: tuple[Path, ...] = eqx.field(static=True)
-    strengths: dict[Path, Array]
-    variances: dict[tuple[Path, Path], Array]
-    overlaps: dict[tuple[Path, Path], Array]
-
-    def gradient(self, b: Mapping[str, Array]) -> dict[str, Array]:
-        r"""Right-hand side of N Eq. 10 by enumeration:
-        $\sum_{p \ni e} B_{p \setminus e}[S(p) - \sum_j U_p^T U_j B_j D(j,p)]$.
-        """
-        product = {p: jnp.prod(jnp.stack([b[e] for e in p]), axis=0) for p in self.paths}
-        error = dict(self.strengths)
-        for (j, p), d in self.variances.items():
-            error[p] = error[p] - self.overlaps[j, p] * product[j] * d
-        total = {name: jnp.zeros_like(value) for name, value in b.items()}
-        for p in self.paths:
-            for i, name in enumerate(p):
-                others = [b[e] for k, e in enumerate(p) if k != i]
-                rest = jnp.prod(jnp.stack(others), axis=0) if others else jnp.ones_like(b[name])
-                total[name] = total[name] + rest * error[p]
-        return total
 
 
 class Reduction(eqx.Module):
@@ -85,8 +77,11 @@ class Reduction(eqx.Module):
       equal (H's contextual pathways, E16); then `residual` is measured there, and
       `untied_residual` elsewhere.
     - `coupled`: whether off-diagonal couplings are kept; then b are matrices.
+    - `typical`: (mode,) the size of b at which a mode is learned, (S/D)^(1/path length), the
+      largest over groups.
 
-    Strengths `b` are given as one number, one per mode, or edge -> either.
+    Strengths `b` are given as one number, one per mode, or edge -> either. A pytree: pass it
+    through `jit` as an argument, so that the data are not baked into the program.
     """
 
     graph: Graph = eqx.field(static=True)
@@ -100,6 +95,7 @@ class Reduction(eqx.Module):
     variances: dict[tuple[Group, Group], np.ndarray]
     residual: float
     untied_residual: float
+    typical: np.ndarray
     ties: tuple[tuple[str, ...], ...] | None = eqx.field(static=True)
     core: Coupled | None
 
@@ -114,18 +110,21 @@ class Reduction(eqx.Module):
         return FrameView(self.graph, self.u, self.v)
 
     def strengths_of(self, b: Any) -> ModeStrengths:
-        """Bring `b` (number, per mode, or per edge) into the form the dynamics use."""
-        return ModeStrengths.make(self.graph, self.modes, b)
+        """Bring `b` (number, per mode, or per edge) into the form the dynamics use.
+
+        Modes that do not fit through an edge (a bottleneck) get strength 0 there whatever `b`.
+        """
+        b = ModeStrengths.make(self.graph, self.modes, b)
+        masks = self.mode_data.masks
+        stacks = (stack * mask for stack, mask in zip(b.stacks, masks, strict=True))
+        return ModeStrengths(self.graph, tuple(stacks))
 
     def embed(self, b: Any) -> GatedNetwork:
-        """Return the full network W_e = U_e diag(b_e) V_e^T.
-
-        Modes that do not fit through an edge (a bottleneck) have strength 0 there whatever `b`.
-        """
+        """Return the full network W_e = U_e diag(b_e) V_e^T, for b as in `strengths_of`."""
         stacks = self.strengths_of(b).stacks
         weights = tuple(
-            jnp.einsum("etm,em,esm->ets", u, x * mask, v)
-            for u, x, mask, v in zip(self.u, stacks, self.mode_data.masks, self.v, strict=True)
+            jnp.einsum("etm,em,esm->ets", u, x, v)
+            for u, x, v in zip(self.u, stacks, self.v, strict=True)
         )
         return GatedNetwork.from_stacks(self.graph, weights)
 
@@ -155,13 +154,20 @@ class Reduction(eqx.Module):
         default tolerances resolve plateaus however small the start. A coupled reduction takes b
         as elsewhere and returns `b[edge]` as (time, mode, mode) matrices U_e^T W_e V_e.
 
-        **Raises:** `ValueError` when `b0` breaks the reduction's ties or `ts` does not increase;
-        `RuntimeError` when the solver gives up.
+        Differentiable in `b0`, `tau` and the data: by default in reverse mode (`grad`); for
+        `jacfwd`, also twice, pass `adjoint=diffrax.ForwardMode()`; for `hessian` (forward over
+        reverse) `adjoint=diffrax.DirectAdjoint()` with a `max_steps` of some hundreds, since it
+        keeps every step. Ties are checked outside of `jit` and `vmap` only.
+
+        **Raises:** `ValueError` when `b0` breaks the reduction's ties, is not finite or does not
+        fit, or `ts` does not increase; `RuntimeError` when the solver gives up.
         """
         start = self.strengths_of(b0)
+        _check_finite(start)
         if self.core is not None:
             # Rotated weights hold rounding errors, whose size must not set the tolerance.
-            options.setdefault("atol", options.get("rtol", 1e-10) * smallest_size(start))
+            if options.get("atol") is None:
+                options["atol"] = default_rtol(start, options.get("rtol")) * smallest_size(start)
             weights = self.core.start(start)
             run = solve_reduced(weights, coupled_loss, self.core.data, ts, tau, **options)
             return eqx.tree_at(lambda r: r.b, run, self.core.read(run.b))
@@ -179,12 +185,19 @@ class Reduction(eqx.Module):
                 "on_inexact='warn' to merge the diagonal approximation."
             )
         start = self.strengths_of(b0)
+        if not is_concrete(start):
+            raise ValueError("quotient() compares values of b0 and cannot run under jit or vmap.")
+        _check_finite(start)
         _check_ties(self, start)
-        return make_quotient(self.mode_data, start, seed=seed)
+        return make_quotient(self.mode_data, start, self.typical, seed=seed)
 
     def path_table(self, *, max_pairs: int = 250_000) -> PathTable:
         """Enumerate the paths with their S(p) and D(j, p); needs a reduction of `GatedData`."""
-        return _path_table(self, max_pairs)
+        if not isinstance(self.source, GatedData):
+            raise ValueError("path_table() needs a reduction of GatedData, not of packed data.")
+        return path_table(
+            path_statistics(self.graph, self.source, max_pairs=max_pairs), self.frames
+        )
 
     def __repr__(self) -> str:
         kind = "coupled" if self.coupled else ("exact under ties" if self.ties else "diagonal")
@@ -206,7 +219,7 @@ class FrameView(Mapping[str, tuple[Array, Array]]):
         bundle, position = self._graph.slot[name]
         return self._u[bundle][position], self._v[bundle][position]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return (edge.name for edge in self._graph.edges)
 
     def __len__(self) -> int:
@@ -241,19 +254,25 @@ def reduce(
     check_choice(on_inexact, _MODES, "on_inexact")
     tol = check_positive(tol, "tol")
     packed = pack(graph, data.compress() if isinstance(data, GatedData) else data)
-    frames = find_frames(packed, seed=seed)
+    unit, sizes = unit_nodes(packed)
+    frames = find_frames(unit, seed=seed)
     if frames.modes == 0:
         raise ValueError(
             "no input is correlated with any target along an open path, so there is no mode to "
             "learn; check gates and targets."
         )
-    statistics = group_statistics(packed, frames)
+    moments = path_moments(packed)
+    frames = with_shared_errors(moments, frames)
+    statistics = group_statistics(packed, moments, frames)
     mode_data = make_mode_data(packed, frames)
     u, v = _stacked(graph, frames)
-    scale = typical_strength(graph, statistics, frames.modes)
+    unit_scale, scale = (
+        typical_strength(graph, moments, frames, node_sizes) for node_sizes in (sizes, None)
+    )
 
     def residual_at(labels: np.ndarray | None) -> float:
-        return normal_component(packed, u, v, mode_data, scale, labels, seed=seed)
+        masks = mode_data.masks
+        return normal_component(unit, u, v, masks, unit_scale, labels, seed=seed)
 
     untied = residual = residual_at(None)
     ties = core = None
@@ -261,9 +280,9 @@ def reduce(
         labels = tied_classes(mode_data, scale, seed=seed)
         tied = residual_at(labels)
         if tied <= tol:
-            residual, ties = tied, _named(graph, labels)
+            residual, ties = tied, named_classes(graph, labels)
     if residual > tol:
-        advice = _advice(residual, tol, statistics)
+        advice = _advice(residual, tol, statistics, packed)
         if on_inexact == "raise":
             raise InexactReductionError(advice)
         if on_inexact == "warn":
@@ -280,8 +299,10 @@ def reduce(
         mode_data=mode_data,
         strengths=statistics.strengths,
         variances=statistics.variances,
-        residual=residual,
-        untied_residual=untied,
+        # NumPy scalars, so that jit sees them as data and does not compile anew for each.
+        residual=np.float64(residual),
+        untied_residual=np.float64(untied),
+        typical=scale,
         ties=ties,
         core=core,
     )
@@ -297,12 +318,9 @@ def _stacked(graph: Graph, frames: Frames) -> tuple[tuple[Array, ...], tuple[Arr
     return stack(frames.u), stack(frames.v)
 
 
-def _named(graph: Graph, labels: np.ndarray) -> tuple[tuple[str, ...], ...]:
-    names = [name for bundle in graph.bundles for name in bundle.edges]
-    groups: list[list[str]] = [[] for _ in range(labels.max() + 1)]
-    for name, label in zip(names, labels.tolist(), strict=True):
-        groups[label].append(name)
-    return tuple(tuple(group) for group in groups)
+def _check_finite(b: ModeStrengths) -> None:
+    if is_concrete(b) and not all(np.all(np.isfinite(np.asarray(stack))) for stack in b.stacks):
+        raise ValueError("b0 holds values that are not finite.")
 
 
 def _check_ties(reduction: Reduction, b: ModeStrengths) -> None:
@@ -310,16 +328,23 @@ def _check_ties(reduction: Reduction, b: ModeStrengths) -> None:
         return
     for tied in reduction.ties:
         values = np.stack([np.asarray(b[name]) for name in tied])
-        if np.abs(values - values[:1]).max() > 1e-12 * np.abs(values).max():
+        if np.any(np.ptp(values, axis=0) > 1e-12 * np.abs(values).max(axis=0)):
             raise ValueError(
                 f"this reduction is exact only while the edges {listed(tied, 4)} have equal "
                 f"strengths (elsewhere its residual is {reduction.untied_residual:.1e}), but b0 "
-                "gives them different ones: start them equal, or reduce with "
-                "on_inexact='coupled' and tol below that residual."
+                "gives them different ones: start them equal, or give the full network "
+                "(reduction.embed(b0)) to gradient_flow."
             )
 
 
-def _advice(residual: float, tol: float, statistics: GroupStatistics) -> str:
+def _advice(residual: float, tol: float, statistics: GroupStatistics, packed: PackedData) -> str:
+    dtype = jax.tree.leaves(packed.inputs)[0].dtype
+    if dtype == np.float32 and residual < _FLOAT32:
+        return (
+            f"in float32 the certificate, {residual:.1e}, cannot tell an exact reduction from one "
+            f"that is inexact at tol {tol:.0e}: use float64 (jax.config.update('jax_enable_x64', "
+            f"True) before making arrays), or pass tol={_FLOAT32:.0e}."
+        )
     worst = "; ".join(f"{what} is {share:.1%} off-diagonal" for what, share in statistics.worst(3))
     return (
         f"no common frames diagonalise the statistics: {residual:.1e} of the gradient leaves the "
@@ -327,19 +352,4 @@ def _advice(residual: float, tol: float, statistics: GroupStatistics) -> str:
         "Whiten the inputs; or regroup the paths (give groups that are never active together "
         "hidden nodes of their own); or pass on_inexact='coupled' to keep the couplings (exact, "
         "larger), or 'warn' to take the diagonal approximation."
-    )
-
-
-def _path_table(reduction: Reduction, max_pairs: int) -> PathTable:
-    if not isinstance(reduction.source, GatedData):
-        raise ValueError("path_table() needs a reduction of GatedData, not of packed data.")
-    stats = path_statistics(reduction.graph, reduction.source, max_pairs=max_pairs)
-    frames = reduction.frames
-    u = {p: frames[p[-1]][0] for p in stats.paths}
-    v = {p: frames[p[0]][1] for p in stats.paths}
-    return PathTable(
-        stats.paths,
-        {p: jnp.einsum("ym,yx,xm->m", u[p], yx, v[p]) for p, yx in stats.yx.items()},
-        {(j, p): jnp.einsum("xm,xz,zm->m", v[j], x, v[p]) for (j, p), x in stats.x.items()},
-        {(j, p): jnp.einsum("ym,ym->m", u[j], u[p]) for j, p in stats.x},
     )
