@@ -121,6 +121,9 @@ def _solve(
         measured = None if measure is None else measure(here)
         return loss(here, args[0]), measured, y if keep else None
 
+    # A start that is not finite has no step size at all: replace it, and void the result below.
+    sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(w)) for w in jax.tree.leaves(moving)]))
+    start = jax.tree.map(lambda w: jnp.where(sound, w, 0), moving)
     # Without a least step a velocity that is not finite would use up max_steps in rejections,
     # and in a batch make everyone wait. This one is a few roundings of t in float64; no sound
     # run comes near it.
@@ -131,7 +134,7 @@ def _solve(
         ts[0],
         ts[-1],
         None,
-        moving,
+        start,
         args=(data, tau),
         saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=ts, fn=look), diffrax.SubSaveAt(t1=True)]),
         # Steps end on the saved times: the dense output of Dopri8 is some hundred times less
@@ -148,10 +151,10 @@ def _solve(
     assert solution.ts is not None
     assert solution.ys is not None
     (losses, measured, models), final = solution.ys
-    good = solution.result == diffrax.RESULTS.successful
+    good = sound & (solution.result == diffrax.RESULTS.successful)
     # The sub-save at t1 is made wherever the solver stopped.
-    reached = solution.ts[1][0]
-    losses = jnp.where(jnp.isfinite(losses), losses, jnp.nan)
+    reached = jnp.where(sound, solution.ts[1][0], -jnp.inf)
+    losses = jnp.where(jnp.isfinite(losses) & (ts <= reached), losses, jnp.nan)
     status = jnp.where(good, OK, GAVE_UP)
     status = jnp.where(good & ~jnp.all(jnp.isfinite(losses)), DIVERGED, status)
     final = jax.tree.map(lambda leaf: jnp.where(good, leaf[0], jnp.nan), final)
@@ -230,6 +233,8 @@ def _smallest_scale(weights: list[Array]) -> Array:
 
 
 def _failure(trajectory: Trajectory, reached: float, max_steps: int) -> str:
+    if not np.isfinite(reached):
+        return "the initial weights are not finite, so there is no gradient flow from them."
     steps = {k: int(v) for k, v in trajectory.stats.items()}
     taken = steps["num_accepted_steps"] + steps["num_rejected_steps"]
     end = float(trajectory.ts[-1])
