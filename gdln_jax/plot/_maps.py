@@ -59,10 +59,12 @@ def matrix_panels(
     xlabel: str = "item",
     ylabel: str = "feature",
     colourbar: str | None = None,
+    names: Sequence[str] | None = None,
 ) -> Sequence[Axes]:
     """Matrices of one shape side by side on one colour scale, for example target and outputs.
 
-    `colours` colours the frame and title of each, say `COLOURS["untrained"]`.
+    `colours` colours the frame and title of each, say `COLOURS["untrained"]`; `names` are the
+    columns'.
     """
     arrays = [np.asarray(matrix) for matrix in matrices]
     low, high = min(a.min() for a in arrays), max(a.max() for a in arrays)
@@ -80,7 +82,7 @@ def matrix_panels(
         colour = "black" if colours is None else colours[k]
         ax.set_title(title, color=colour)
         ax.set_xlabel(xlabel)
-        _few_ticks(ax, array.shape)
+        _few_ticks(ax, array.shape, names)
         if k:
             ax.tick_params(labelleft=False)
         _bare(ax, colour)
@@ -122,10 +124,10 @@ def _bare(ax: Axes, colour: Any = "none") -> None:
     ax.tick_params(which="both", length=0)
 
 
-def _few_ticks(ax: Axes, shape: tuple[int, ...]) -> None:
-    for axis, size in ((ax.yaxis, shape[0]), (ax.xaxis, shape[1])):
-        places = list(range(0, size, max(1, -(-size // 10))))
-        axis.set_ticks(places, [str(k + 1) for k in places])
+def _few_ticks(ax: Axes, shape: tuple[int, ...], names: Sequence[str] | None) -> None:
+    for axis, size, given in ((ax.yaxis, shape[0], None), (ax.xaxis, shape[1], names)):
+        places = list(range(0, size, max(1, -(-size // 7))))
+        axis.set_ticks(places, [given[k] if given else str(k + 1) for k in places])
 
 
 def _colourbar(ax: Axes, image: Any, label: str) -> None:

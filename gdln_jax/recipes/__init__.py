@@ -19,7 +19,26 @@ from gdln_jax.recipes._recipe import silent as silent
 from gdln_jax.recipes._write import write as write
 
 # In the order of the papers. Adding a recipe: its room and one entry here.
-CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in ()}
+CATALOGUE: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        Entry(
+            "routing",
+            "N Fig. 4",
+            "M input and M output domains learn through one shared pathway, and generalise",
+            (
+                "flow = Eq. 15",
+                "descent = Euler map of Eq. 13-14 (weights, loss)",
+                "conserved matrices of E8",
+                "final B2/B1 per mode",
+                "reference values",
+                "growth of layers from random weights",
+                "zero-shot error",
+            ),
+            "gdln_jax.recipes.routing",
+        ),
+    )
+}
 
 
 def load(name: str) -> Recipe:
