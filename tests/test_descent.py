@@ -1,0 +1,349 @@
+"""Discrete training against loops in NumPy and against the flow: clock, batches, warnings."""
+
+import warnings
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from random_systems import BruteForce, random_system
+
+from gdln_jax import (
+    GatedData,
+    GatedNetwork,
+    Graph,
+    LostUpdatesWarning,
+    flow_time,
+    gradient_flow,
+    init,
+    mse,
+    tasks,
+    train,
+)
+
+GRAPH, DATA, WEIGHTS = random_system(3)
+SMALL = {k: 0.3 * w for k, w in WEIGHTS.items()}
+NETWORK = GatedNetwork(GRAPH, SMALL)
+SGD = optax.sgd(0.05)
+
+
+def loop(steps, rate, momentum=0.0, weights=SMALL):
+    """W <- W - rate v, v <- momentum v + dL/dW, one edge at a time."""
+    weights = dict(weights)
+    velocity = {k: np.zeros_like(w) for k, w in weights.items()}
+    losses = []
+    for _ in range(steps + 1):
+        here = BruteForce(GRAPH, DATA, weights)
+        losses.append(here.loss())
+        gradient = here.gradient()
+        velocity = {k: momentum * velocity[k] + gradient[k] for k in weights}
+        last, weights = weights, {k: weights[k] - rate * velocity[k] for k in weights}
+    return np.array(losses), last
+
+
+class TestAgainstALoop:
+    def test_plain_descent(self):
+        losses, weights = loop(11, 0.05)
+        run = train(NETWORK, DATA, optimizer=SGD, steps=11)
+        np.testing.assert_allclose(run.losses, losses, rtol=1e-12)
+        assert run.ts.tolist() == list(range(12))
+        for name, w in weights.items():
+            np.testing.assert_allclose(run.final.weights[name], w, rtol=0, atol=1e-12)
+            np.testing.assert_allclose(run.model(11).weights[name], w, rtol=0, atol=1e-12)
+            np.testing.assert_allclose(run.model(0).weights[name], SMALL[name], rtol=0, atol=0)
+
+    def test_heavy_ball(self):
+        losses, _ = loop(11, 0.05, momentum=0.5)
+        run = train(NETWORK, DATA, optimizer=optax.sgd(0.05, momentum=0.5), steps=11)
+        np.testing.assert_allclose(run.losses, losses, rtol=1e-12)
+
+    @pytest.mark.parametrize(
+        ("steps", "save_every", "ts"),
+        [(11, 4, [0, 4, 8, 11]), (8, 4, [0, 4, 8]), (3, 10, [0, 3]), (1, 1, [0, 1])],
+    )
+    def test_records_at_zero_every_save_every_and_the_last_step(self, steps, save_every, ts):
+        losses, _ = loop(11, 0.05)
+        run = train(NETWORK, DATA, optimizer=SGD, steps=steps, save_every=save_every)
+        assert run.ts.tolist() == ts
+        np.testing.assert_allclose(run.losses, losses[ts], rtol=1e-12)
+        assert run.models.stacks[0].shape[0] == len(ts)
+
+    def test_measure_instead_of_models(self):
+        name = GRAPH.edges[0].name
+        run = train(
+            NETWORK,
+            DATA,
+            optimizer=SGD,
+            steps=5,
+            save_every=2,
+            measure=lambda n: jnp.linalg.norm(n.weights[name]),
+        )
+        assert run.models is None
+        assert run.measured.shape == (4,)
+        assert float(run.measured[0]) == pytest.approx(np.linalg.norm(SMALL[name]))
+        assert float(run.measured[-1]) == pytest.approx(
+            float(jnp.linalg.norm(run.final.weights[name]))
+        )
+
+    def test_any_module_and_any_loss(self):
+        # x <- (1 - eta a) x
+        layer = eqx.nn.Linear(1, 1, use_bias=False, key=jax.random.key(0))
+        start = float(layer.weight[0, 0])
+        run = train(
+            layer,
+            jnp.array(2.0),
+            loss=lambda m, a: a * jnp.sum(m.weight**2) / 2,
+            optimizer=optax.sgd(0.1),
+            steps=3,
+        )
+        assert float(run.final.weight[0, 0]) == pytest.approx(start * 0.8**3)
+
+
+class TestClock:
+    def test_flow_time(self):
+        # t = tau eta steps / (1 - momentum)
+        assert float(flow_time(100, 0.02)) == pytest.approx(2.0)
+        assert float(flow_time(100, 0.02, tau=2.5, momentum=0.9)) == pytest.approx(50.0)
+        np.testing.assert_allclose(flow_time(np.arange(3), 0.1), [0, 0.1, 0.2])
+        for momentum in (1.0, -0.1):
+            with pytest.raises(ValueError, match=r"momentum is .* must lie in \[0, 1\)"):
+                flow_time(1, 0.1, momentum=momentum)
+
+    def test_the_half_time_is_late_by_a_first_order_in_the_step(self):
+        # PITFALLS 12, for the weights: w <- w + eta w (sigma - w^2) from w^2 = 1e-3 against
+        # ln((sigma - s0)/s0)/(2 sigma) = 1.334. Nothing to be fitted.
+        graph = Graph.chain([1, 1, 1])
+        data = GatedData({"x": np.ones((1, 1))}, {"y": np.full((1, 1), 3.0)})
+        start = GatedNetwork(graph, {e.name: np.full((1, 1), 1e-3**0.5) for e in graph.edges})
+        truth = np.log((3 - 1e-3) / 1e-3) / 6
+        late = {}
+        for eta, steps in ((0.1, 20), (0.02, 80), (0.002, 1000)):
+            run = train(start, data, optimizer=optax.sgd(eta), steps=steps, keep_models=False)
+            w = [1e-3**0.5]
+            for _ in range(steps):
+                w.append(w[-1] + eta * w[-1] * (3 - w[-1] ** 2))
+            np.testing.assert_allclose(run.losses, (3 - np.square(w)) ** 2 / 2, rtol=1e-9)
+            at = np.interp(1.5, np.square(w), np.arange(steps + 1))
+            late[eta] = float(flow_time(at, eta)) - truth
+        assert late[0.1] > 0.1
+        assert late[0.02] / late[0.002] == pytest.approx(10, rel=0.1)
+
+    @staticmethod
+    def slope(task, seed, t_end, rates, momentum=0.0):
+        """Slope of log max |W_descent - W_flow| at t_end against log of the step."""
+        network = GatedNetwork.init(task.graph, init.orthogonal(0.5), key=jax.random.key(seed))
+        flow = gradient_flow(network, task.data, [0.0, t_end]).final
+        gaps = []
+        for rate in rates:
+            steps = round(t_end * (1 - momentum) / rate)
+            assert float(flow_time(steps, rate, momentum=momentum)) == pytest.approx(t_end)
+            optimizer = optax.sgd(rate, momentum=momentum or None)
+            run = train(network, task.data, optimizer=optimizer, steps=steps, keep_models=False)
+            gap = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), run.final, flow)
+            gaps.append(max(float(g) for g in gap.stacks))
+        return np.polyfit(np.log(rates), np.log(gaps), 1)[0]
+
+    def test_descent_converges_to_the_flow_at_first_order_on_a_gated_xor(self):
+        # One path per example through a layer whose node gate picks it (N Fig. 3).
+        x = np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1]]) / np.sqrt(2)
+        graph = Graph(
+            {"x": 2, **{f"h{i}": 3 for i in range(4)}, "y": 1},
+            [*(("x", f"h{i}") for i in range(4)), *((f"h{i}", "y") for i in range(4))],
+        )
+        gates = {f"h{i}": np.eye(4)[i] for i in range(4)}
+        data = GatedData({"x": x}, {"y": [[-1.0], [1], [1], [-1]]}, gates)
+        task = tasks.Task(graph, data, "xor", {})
+        assert self.slope(task, 0, 4.0, [0.02, 0.01]) == pytest.approx(1, abs=0.15)
+
+    def test_descent_converges_to_the_flow_at_first_order_on_routing(self):
+        task = tasks.routing(3, 2, width=6)
+        assert self.slope(task, 1, 1.0, [0.01, 0.005]) == pytest.approx(1, abs=0.15)
+
+    @pytest.mark.slow
+    def test_heavy_ball_keeps_the_same_clock(self):
+        # Momentum .5 doubles the effective step: still first order, from the same start.
+        task = tasks.routing(3, 2, width=6)
+        rates = [0.002, 0.001, 0.0005]
+        assert self.slope(task, 1, 1.0, rates, momentum=0.5) == pytest.approx(1, abs=0.15)
+
+
+class TestBatches:
+    KEY = jax.random.key(11)
+
+    def test_the_key_alone_decides(self):
+        options = {"optimizer": SGD, "steps": 4, "batch_size": 2}
+        one = train(NETWORK, DATA, key=self.KEY, **options)
+        two = train(NETWORK, DATA, key=self.KEY, **options)
+        other = train(NETWORK, DATA, key=jax.random.key(12), **options)
+        np.testing.assert_array_equal(one.losses, two.losses)
+        assert not np.array_equal(one.losses[1:], other.losses[1:])
+        # Losses are of all the data, not of the batch.
+        assert float(one.losses[0]) == pytest.approx(BruteForce(GRAPH, DATA, SMALL).loss())
+
+    def test_the_whole_set_as_a_batch_is_full_batch(self):
+        run = train(NETWORK, DATA, optimizer=SGD, steps=4, batch_size=7, key=self.KEY)
+        np.testing.assert_allclose(run.losses, loop(4, 0.05)[0], rtol=1e-12)
+
+    def test_the_mean_step_is_the_full_step_for_unequal_weights(self):
+        # E[step] = full step: batches of 3 of 7 examples with weights, one of them 0
+        def moved(key, size):
+            run = train(NETWORK, DATA, optimizer=SGD, steps=1, batch_size=size, key=key)
+            return jax.tree.map(lambda a, b: a - b, run.final, NETWORK)
+
+        draws = jax.jit(jax.vmap(lambda key: moved(key, 3)))(jax.random.split(self.KEY, 8000))
+        full = train(NETWORK, DATA, optimizer=SGD, steps=1).final
+        for stack, whole, start in zip(draws.stacks, full.stacks, NETWORK.stacks, strict=True):
+            error = np.asarray(stack.mean(0) - (whole - start))
+            standard_error = np.asarray(stack.std(0)) / np.sqrt(8000)
+            assert np.all(np.abs(error) <= 5 * standard_error + 1e-12)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"steps": 0}, r"steps is 0; .*at least 1"),
+            ({"save_every": 0}, r"save_every is 0"),
+            ({"batch_size": 0}, r"batch_size is 0"),
+            ({"batch_size": 8}, r"batch_size is 8 but there are 7 examples"),
+            ({"batch_size": 2, "key": None}, r"batch_size needs key=jax\.random\.key"),
+        ],
+    )
+    def test_bad_arguments(self, options, message):
+        options = {"optimizer": SGD, "steps": 2, "key": self.KEY, **options}
+        with pytest.raises(ValueError, match=message):
+            train(NETWORK, DATA, **options)
+
+    def test_packed_data_have_no_examples_to_draw(self):
+        packed = NETWORK.prepare(DATA)
+        with pytest.raises(ValueError, match=r"batch_size needs GatedData .*got PackedData"):
+            train(NETWORK, packed, optimizer=SGD, steps=1, batch_size=2, key=self.KEY)
+
+    def test_errors_without_the_typing_hook(self, plain_python):
+        snippet = """
+import numpy as np, optax
+from gdln_jax import GatedData, GatedNetwork, Graph, train
+data = GatedData({"x": np.ones((2, 1))}, {"y": np.ones((2, 1))})
+network = GatedNetwork(Graph.chain([1, 1]), {"x->y": [[0.5]]})
+bad = [
+    ({"optimizer": 0.1, "steps": 3}, "optimizer is 0.1; pass an optax optimiser"),
+    ({"optimizer": optax.sgd, "steps": 3}, "pass an optax optimiser"),
+    ({"optimizer": optax.sgd(0.1), "steps": 2.5}, "steps is 2.5; it must be an integer"),
+    ({"optimizer": optax.sgd(0.1), "steps": 2, "batch_size": 1}, "batch_size needs key"),
+]
+for named, words in bad:
+    try:
+        train(network, data, **named)
+    except ValueError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
+"""
+        done = plain_python(snippet)
+        assert done.returncode == 0, done.stderr
+
+
+class TestLostUpdates:
+    """PITFALLS 2: in float32 an update below eps |w| is rounded away: eta sigma w0 < eps."""
+
+    GRAPH = Graph.chain([1, 1, 1, 1])
+    DATA = GatedData({"x": np.ones((1, 1))}, {"y": np.full((1, 1), 3.0)})
+
+    def start(self, w0, dtype):
+        network = GatedNetwork(self.GRAPH, {e.name: np.full((1, 1), w0) for e in self.GRAPH.edges})
+        return jax.tree.map(lambda leaf: leaf.astype(dtype), (network, self.DATA))
+
+    def test_float32_is_warned_of_and_does_not_move(self):
+        network, data = self.start(1e-5, np.float32)
+        with pytest.warns(LostUpdatesWarning, match=r"100% of the first update .* float64"):
+            run = train(network, data, optimizer=optax.sgd(1e-3), steps=2000, save_every=2000)
+        assert float(run.losses[-1]) == float(run.losses[0])
+
+    def test_float64_is_not_and_does(self):
+        network, data = self.start(1e-5, np.float64)
+        run = train(network, data, optimizer=optax.sgd(1e-3), steps=2000, save_every=2000)
+        name = self.GRAPH.edges[0].name
+        # dw/dt = 3 w^2 while small: after t = 2, 1e-5 (1 + 6e-5)
+        grown = float(run.final.weights[name][0, 0]) / 1e-5 - 1
+        assert grown == pytest.approx(6e-5, rel=1e-3)
+
+    def test_float32_from_larger_weights_is_fine(self):
+        network, data = self.start(0.1, np.float32)
+        run = train(network, data, optimizer=optax.sgd(1e-2), steps=10)
+        assert run.losses.dtype == np.float32
+        assert float(run.losses[-1]) < float(run.losses[0])
+
+    def test_a_traced_learning_rate_in_float32(self):
+        network, data = self.start(0.1, np.float32)
+
+        def final(rate):
+            return train(network, data, optimizer=optax.sgd(rate), steps=3).losses[-1]
+
+        rates = jnp.array([0.01, 0.02], np.float32)
+        losses = jax.vmap(final)(rates)
+        assert float(losses[1]) < float(losses[0])
+
+
+class TestBatchesOfRuns:
+    def test_traced_learning_rates_equal_single_runs(self):
+        rates = jnp.array([0.01, 0.05])
+
+        @jax.jit
+        def runs(rates):
+            return jax.vmap(lambda rate: train(NETWORK, DATA, optimizer=optax.sgd(rate), steps=5))(
+                rates
+            )
+
+        batch = runs(rates)
+        assert batch.losses.shape == (2, 6)
+        np.testing.assert_allclose(batch.losses[0], loop(5, 0.01)[0], rtol=1e-12)
+        np.testing.assert_allclose(batch.losses[1], loop(5, 0.05)[0], rtol=1e-12)
+
+    def test_one_diverging_member_spoils_no_other(self):
+        rates = jnp.array([0.05, 1e6])
+
+        def run(rate):
+            return train(NETWORK, DATA, optimizer=optax.sgd(rate), steps=40)
+
+        batch = jax.jit(jax.vmap(run))(rates)
+        assert batch.status.tolist() == [0, 1]
+        np.testing.assert_allclose(batch.losses[0], loop(40, 0.05)[0], rtol=1e-11)
+        bad = np.isnan(batch.losses[1])
+        assert bad.any()
+        assert np.all(bad[np.argmax(bad) :])  # NaN from there on
+        assert "1 x ok, 1 x diverged" in repr(batch)
+
+    def test_divergence_is_an_error_that_names_the_step(self):
+        with pytest.raises(FloatingPointError, match=r"no longer finite at step \d+ of 40: .*rate"):
+            train(NETWORK, DATA, optimizer=optax.sgd(1e6), steps=40)
+        run = train(NETWORK, DATA, optimizer=optax.sgd(1e6), steps=40, throw=False)
+        assert int(run.status) == 1
+
+    def test_new_data_and_weights_do_not_retrace(self):
+        # PITFALLS 9, with one optimiser object
+        traces = []
+
+        def loss(network, data):
+            traces.append(1)
+            return mse(network, data)
+
+        train(NETWORK, DATA, optimizer=SGD, steps=3, loss=loss)
+        first = len(traces)
+        assert 0 < first <= 3
+        for scale in (0.5, 0.25):
+            network, data = jax.tree.map(lambda a, s=scale: a * s, (NETWORK, DATA))
+            train(network, data, optimizer=SGD, steps=3, loss=loss)
+        assert len(traces) == first
+
+    def test_strict_promotion(self):
+        # PITFALLS 14: plain SGD obeys it, in both precisions
+        with jax.numpy_dtype_promotion("strict"), warnings.catch_warnings():
+            for dtype in (np.float64, np.float32):
+                network, data = jax.tree.map(lambda a, t=dtype: a.astype(t), (NETWORK, DATA))
+                run = train(network, data, optimizer=SGD, steps=2)
+                assert run.losses.dtype == dtype
+                assert {s.dtype for s in run.final.stacks} == {np.dtype(dtype)}
+
+    def test_a_model_without_weights_is_refused(self):
+        with pytest.raises(ValueError, match=r"no floating-point array"):
+            train(eqx.nn.Identity(), DATA, optimizer=SGD, steps=1)
