@@ -484,13 +484,40 @@ def test_soft_labels():
     assert all(np.linalg.matrix_rank(stats.yx[p]) == 1 for p in stats.paths)
 
 
+def test_a_teacher_that_knows_the_views_grades_its_labels():
+    """With f of the views present: f + (1 - f)/K on the class; linear in the views, so learnable.
+
+    The map a = 1/M for each view reproduces the labels but for the uniform part, 1/K.
+    """
+    task = tasks.multiview(3, 2, presence=0.5, soft_labels="views", width=2)
+    data, present = dense(task), task.meta["present"]
+    known = present.mean(axis=1)
+    own = np.asarray(data.targets["y"])[np.arange(12), task.meta["classes"]]
+    np.testing.assert_allclose(own, known + (1 - known) / 3)
+    np.testing.assert_allclose(data.targets["y"].sum(axis=1), 1)
+    views = sum(np.asarray(data.inputs[f"x{m}"]) * present[:, m : m + 1] for m in range(2)) / 2
+    np.testing.assert_allclose(data.targets["y"], views + (1 - known[:, None]) / 3, atol=1e-15)
+    assert "s" not in task.meta
+
+
+@pytest.mark.parametrize(("gates", "paths"), [("view", 3), ("class", 2), ("none", 1)])
+def test_deeper_view_pathways_have_the_same_statistics(gates: str, paths: int):
+    deep = tasks.multiview(2, 3, presence=0.7, gates=gates, width=4, hidden_layers=3)
+    flat = tasks.multiview(2, 3, presence=0.7, gates=gates, width=4)
+    assert {len(path) for path in deep.graph.paths()} == {4}
+    assert deep.graph.num_paths == paths
+    one, other = statistics(flat), statistics(deep)
+    for p, q in zip(one.paths, other.paths, strict=True):
+        np.testing.assert_allclose(one.yx[p], other.yx[q], atol=1e-15)
+
+
 # ---------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: tasks.xor(gating="exmple"), "did you mean 'example'"),
+        (lambda: tasks.xor(gating="examples"), "did you mean 'example'"),
         (lambda: tasks.xor(at_ones=0), "at_ones is 0"),
         (lambda: tasks.xor(width=0), "width is 0"),
         (lambda: tasks.margin_xor(-0.1), "delta is -0.1"),
@@ -506,7 +533,7 @@ def test_soft_labels():
         (lambda: tasks.semantic_contexts(structures="rings"), "structures is 'rings'"),
         (lambda: tasks.semantic_contexts(num_items=6), "power of two"),
         (lambda: tasks.semantic_contexts(num_items=4, structures="different"), "for 8 items"),
-        (lambda: tasks.semantic_contexts(pathways="comon+double"), "did you mean 'common'"),
+        (lambda: tasks.semantic_contexts(pathways="commons+double"), "did you mean 'common'"),
         (lambda: tasks.semantic_contexts(pathways="triple"), "3 of 3 contexts"),
         (lambda: tasks.semantic_contexts(pathways="all+single"), "stand alone"),
         (lambda: tasks.semantic_contexts(pathways="common", residual=True), "nothing to learn"),
@@ -517,6 +544,8 @@ def test_soft_labels():
         (lambda: tasks.multiview(2, 2, num_samples=5), "pass key="),
         (lambda: tasks.multiview(2, 2, soft_labels=[[1, 0], [1, 1]]), "sum 1"),
         (lambda: tasks.multiview(2, 2, gates="views"), "did you mean 'view'"),
+        (lambda: tasks.multiview(2, 2, soft_labels="view"), "did you mean 'views'"),
+        (lambda: tasks.multiview(2, 2, hidden_layers=0), "hidden_layers is 0"),
     ],
 )
 def test_refusals_name_the_culprit_and_the_cure(call: Callable, words: str):

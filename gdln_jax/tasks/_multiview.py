@@ -29,6 +29,7 @@ def multiview(
     soft_labels: Any = None,
     num_samples: int | None = None,
     width: int = 16,
+    hidden_layers: int = 1,
     key: PRNGKeyArray | None = None,
 ) -> Task:
     r"""Recognise K classes, each of which shows up to M views at a time.
@@ -51,14 +52,19 @@ def multiview(
       of their own.
     - `soft_labels`: None for one-hot targets; a number e for 1 - e + e/K on the class and e/K on
       the others (label smoothing); or a matrix (K, K) whose row k is the target distribution of
-      class k, as a teacher in distillation gives it.
+      class k, as a teacher in distillation gives it. Or `"views"`, a teacher that has learned
+      every view and whose labels depend on the example: with f the fraction of views present,
+      f + (1 - f)/K on the class and (1 - f)/K on the others.
     - `num_samples`, `key`: draw that many examples. By default all combinations of classes and
       views are listed with their exact probabilities, at most K 2^M examples, and no key is
       needed.
     - `width`: units of each hidden node.
+    - `hidden_layers`: hidden nodes in a row on each pathway, `h{m}`, `h{m}.2`, ... (of the ungated
+      chain: `h1`, `h2`, ...).
 
     `meta`: `classes` (n,), `present` (n, M), `features` phi (K, M, K M), `labels` (K, K),
-    `initial_loss`, and for gates per view (of the exact distribution) `s` (M,) and `d` (M, M):
+    `initial_loss`, and for gates per view (of the exact distribution) `d` (M, M) and, but for
+    `soft_labels="views"`, `s` (M,):
 
         s_m = <g_m x_km> / K,   d_jm = <g_j g_m x_kj x_km> / K,
 
@@ -76,10 +82,14 @@ def multiview(
     m = check_integer(num_views, "num_views", minimum=1)
     gates = check_choice(gates, ("view", "class", "none"), "gates")
     width = check_integer(width, "width", minimum=1)
+    layers = check_integer(hidden_layers, "hidden_layers", minimum=1)
     p = _per_view(presence, m, "presence", 1.0)
     norms = _per_view(strengths, m, "strengths", np.inf)
     units = _unit_views(correlation, m)
-    labels = _labels(soft_labels, k)
+    by_views = isinstance(soft_labels, str)
+    if by_views:
+        check_choice(soft_labels, ("views",), "soft_labels")
+    labels = _labels(None if by_views else soft_labels, k)
     if num_samples is None:
         classes, present, weights = _all_combinations(k, p)
     else:
@@ -92,8 +102,11 @@ def multiview(
     shown = (present * norms) @ units
     x = np.zeros((len(classes), k, m))
     x[np.arange(len(classes)), classes] = shown
-    graph, inputs, node_gates = _pathways(gates, x, classes, present, units, width)
+    graph, inputs, node_gates = _pathways(gates, x, classes, present, units, width, layers)
     y = labels[classes]
+    if by_views:
+        known = present.mean(axis=1, keepdims=True)
+        y = known * y + (1 - known) / k
     features = np.einsum("kl,mi->kmli", np.eye(k), norms[:, None] * units).reshape(k, m, k * m)
     meta: dict[str, Any] = {
         "gates": gates,
@@ -105,6 +118,8 @@ def multiview(
     }
     if gates == "view":
         meta |= _view_statistics(p, norms, units, k)
+        if by_views:
+            del meta["s"]
     return Task(graph, GatedData(inputs, {"y": y}, node_gates, weights=weights), "multiview", meta)
 
 
@@ -182,19 +197,23 @@ def _pathways(
     present: np.ndarray,
     units: np.ndarray,
     width: int,
+    layers: int,
 ) -> tuple[Graph, dict[str, np.ndarray], dict[str, np.ndarray]]:
     n, k, m = x.shape
+    if gates == "none":
+        return Graph.chain([k * m, *[width] * layers, k]), {"x": x.reshape(n, k * m)}, {}
     if gates == "view":
         inputs = {f"x{j}": x @ units[j] for j in range(m)}
         hidden = {f"h{j}": present[:, j] for j in range(m)}
     else:
         inputs = {"x": x.reshape(n, k * m)}
         hidden = {f"h{j}": (classes == j).astype(float) for j in range(k)}
-    if gates == "none":
-        return Graph.chain([k * m, width, k]), inputs, {}
-    sources = list(inputs) if gates == "view" else ["x"] * k
-    nodes = {**{v: a.shape[1] for v, a in inputs.items()}, **dict.fromkeys(hidden, width), "y": k}
-    edges = [*zip(sources, hidden, strict=True), *((h, "y") for h in hidden)]
+    nodes = {v: a.shape[1] for v, a in inputs.items()} | {"y": k}
+    edges = []
+    for j, h in enumerate(hidden):
+        row = [h, *(f"{h}.{layer + 1}" for layer in range(1, layers))]
+        nodes |= dict.fromkeys(row, width)
+        edges += itertools.pairwise([f"x{j}" if gates == "view" else "x", *row, "y"])
     return Graph(nodes, edges), inputs, hidden
 
 
