@@ -2,13 +2,16 @@
 
 In the coordinates z of `Pathways` (ln a or u^(2-L)) the flow is dz/dt = const (S - D a): a mirror
 flow. So z(t) - z(0) stays in the range of D, and the limit is the minimiser nearest to the start in
-the Bregman divergence of the potential (relative entropy for L = 2). Numpy; imports nothing of the
-package.
+the Bregman divergence of the potential (relative entropy for L = 2). Host code, but for
+`differentiable_limit`; imports nothing of the package.
 """
 
 from collections.abc import Callable
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float
 from scipy.linalg import eigh
 from scipy.optimize import nnls
 
@@ -60,6 +63,31 @@ def least_squares(S: np.ndarray, D: np.ndarray, eps: float) -> tuple[np.ndarray,
     support = used | (S - D @ a > -np.sqrt(eps) * np.abs(S).max())
     singular = not _independent(D[np.ix_(support, support)], eps)
     return a, support, singular
+
+
+def differentiable_limit(
+    S: Float[Array, " pathway"], D: Float[Array, "pathway pathway"], alive: Bool[Array, " pathway"]
+) -> Float[Array, " pathway"]:
+    """The unique minimiser under jit, vmap and grad; NaN where D leaves a choice.
+
+    Which pathways survive is found on the host; given that, the limit is a linear system, whose
+    derivatives are those of the limit wherever no survivor is about to die.
+    """
+
+    def survivors(S: np.ndarray, D: np.ndarray, alive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        S, D, alive = (np.asarray(a) for a in (S, D, alive))
+        used = np.zeros(len(S), bool)
+        sub = np.ix_(alive, alive)
+        eps = rounding(D)
+        a, _, singular = least_squares(S[alive].astype(float), D[sub].astype(float), eps)
+        used[alive] = a > 0
+        return used, np.asarray(singular)
+
+    kinds = (jax.ShapeDtypeStruct(S.shape, bool), jax.ShapeDtypeStruct((), bool))
+    held = (jax.lax.stop_gradient(x) for x in (S, D, alive))
+    used, singular = jax.pure_callback(survivors, kinds, *held, vmap_method="sequential")
+    system = jnp.where(used[:, None] & used, D, jnp.eye(len(S), dtype=D.dtype))
+    return jnp.where(singular, jnp.nan, jnp.linalg.solve(system, jnp.where(used, S, 0.0)))
 
 
 def project(a0: np.ndarray, minimum: np.ndarray, D: np.ndarray, depth: int) -> np.ndarray:

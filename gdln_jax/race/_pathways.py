@@ -16,6 +16,8 @@ from jaxtyping import Array, Float, Int
 
 from gdln_jax._checks import check_integer
 from gdln_jax._data import is_concrete
+from gdln_jax._reduction import Reduction
+from gdln_jax._statistics import Path
 from gdln_jax.race._arguments import (
     as_floats,
     landing_controller,
@@ -24,8 +26,15 @@ from gdln_jax.race._arguments import (
     times_vector,
 )
 from gdln_jax.race._clock import frozen_fractions
-from gdln_jax.race._limit import check_moments, least_squares, project, rounding
+from gdln_jax.race._limit import (
+    check_moments,
+    differentiable_limit,
+    least_squares,
+    project,
+    rounding,
+)
 from gdln_jax.race._lotka_volterra import LotkaVolterra
+from gdln_jax.race._moments import moments_of
 
 _LARGEST = {8: 1e30, 4: 1e8}  # cap on a in solver stages that overshoot; such steps are rejected
 
@@ -42,6 +51,7 @@ class Pathways(eqx.Module):
         D: correlations <g_j x_j x_m g_m>, shape (pathway, pathway), symmetric, positive
             semi-definite; S has to lie in its range (moments of data always do).
         depth: the number L >= 2 of weight layers; 2 is one hidden layer.
+        paths: optionally the edges of each pathway, as `from_reduction` fills them in.
 
     Raises:
         ValueError: wrong shapes or depth, D not symmetric or not positive semi-definite, S outside
@@ -51,8 +61,10 @@ class Pathways(eqx.Module):
     S: Float[Array, " pathway"]
     D: Float[Array, "pathway pathway"]
     depth: int = eqx.field(static=True)
+    paths: tuple[Path, ...] | None = eqx.field(static=True)
 
-    def __init__(self, S: Any, D: Any, depth: int = 2):
+    def __init__(self, S: Any, D: Any, depth: int = 2, paths: tuple[Path, ...] | None = None):
+        self.paths = paths
         self.S, self.D = as_floats(S), as_floats(D)
         self.depth = check_integer(depth, "depth", minimum=2)
         if self.S.ndim != 1 or self.S.shape[0] == 0:
@@ -64,6 +76,23 @@ class Pathways(eqx.Module):
             )
         if is_concrete((self.S, self.D)):
             check_moments(np.asarray(self.S), np.asarray(self.D))
+
+    @classmethod
+    def from_reduction(cls, reduction: Reduction, mode: int = 0) -> "Pathways":
+        """The race of one mode of a reduction, whose paths share no edge.
+
+        S and D are the derivatives of the reduced loss in the path products, so that gates,
+        overlaps U_p^T U_j between frames (E16) and copies of a path are in them. Pathways that
+        carry nothing of the mode are left out: `paths` says which edges each pathway has. The
+        race agrees with `reduction.solve` while the edges of a path have equal strengths; if the
+        reduction has `ties`, tied pathways have to start equal.
+
+        Raises:
+            ValueError: paths share an edge, differ in length or are direct; modes meet in the
+                loss (or the reduction is coupled); there is no such mode.
+        """
+        paths, S, D, depth = moments_of(reduction, mode)
+        return cls(S, D, depth, paths)
 
     def velocity(self, a: Float[Array, " pathway"]) -> Float[Array, " pathway"]:
         """Velocity tau da/dt = L a^(2-2/L) (S - D a), shape (pathway,)."""
@@ -118,17 +147,20 @@ class Pathways(eqx.Module):
         with D k = 0 that is 0 on the pathways that die. Then a0 is needed. For D = c S S^T that
         point comes from the common clock, otherwise from a convex problem; no time is simulated.
 
-        Works on concrete numbers, not under jit, vmap or grad. For L >= 3 and a singular D that is
-        not c S S^T, u0^(2-L) has to stay below about 1e12 (see `solve`).
+        Under jit, vmap and grad it is differentiable in S and D, and NaN where D is singular
+        (for D = c S S^T, `to_lotka_volterra().limit` is differentiable in the start too). For
+        L >= 3 and a singular D that is not c S S^T, u0^(2-L) has to stay below about 1e12 (see
+        `solve`).
 
         Raises:
-            ValueError: traced input; a0 missing though the limit depends on it.
+            ValueError: a0 missing though the limit depends on it.
             RuntimeError: the convex problem did not converge (a pathway without force that dies).
         """
-        if not is_concrete((self.S, self.D, a0)):
-            raise ValueError("limit works on concrete arrays; call it outside jit, vmap and grad.")
         size = self.S.shape[0]
         start = None if a0 is None else strengths_vector(a0, size, "a0")
+        if not is_concrete((self.S, self.D, start)):
+            everyone = jnp.ones(size, bool)
+            return differentiable_limit(self.S, self.D, everyone if start is None else start > 0)
         a = None if start is None else np.asarray(start, np.float64)
         alive = np.ones(size, bool) if a is None else a > 0
         S, D = np.asarray(self.S, np.float64), np.asarray(self.D, np.float64)
