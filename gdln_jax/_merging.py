@@ -202,7 +202,7 @@ def merged(data: ModeData, labels: np.ndarray, masks: np.ndarray) -> Program:
         if table is None:
             continue
         y, w = np.asarray(table.target), np.asarray(table.weight)
-        w = np.broadcast_to(w if w.ndim == 3 else w[..., None], y.shape)
+        w = np.broadcast_to(w, y.shape)
         count = counts[node_class]
         instance = np.arange(count) if table.instance is None else np.asarray(table.instance)
         where = merger.number[node_class][instance]

@@ -4,19 +4,38 @@ Where modes do not meet in the loss the examples of a block collapse to one. Hos
 Floor 2: may import floors 0 and 1, `_frames` and `_modes`.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from gdln_jax._frames import Frames, Links, links, stage_table
 from gdln_jax._graph import Graph
-from gdln_jax._modes import ModeData
+from gdln_jax._modes import ModeData, ModeTable
 from gdln_jax._plan import OutputTable, PackedData
 
 # Relative size of what rounding leaves in a product of orthonormal frames and moments: of a mode
 # that is there, and of one that is not, beside the others.
 _ROUNDING, _NOISE = 1e-12, 1e-14
+
+
+class _Table(NamedTuple):
+    """A `ModeTable` in the making, with the number of each output node in its class."""
+
+    instance: np.ndarray
+    node: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray
+
+    def half_square(self) -> float:
+        return float(0.5 * np.sum(self.weight * self.target**2))
+
+
+def _host(table: OutputTable) -> _Table:
+    count = len(table.node)
+    instance = np.arange(count) if table.instance is None else np.asarray(table.instance)
+    target, weight = np.asarray(table.target, float), np.asarray(table.weight, float)
+    return _Table(instance, np.asarray(table.node), target, weight[..., None])
 
 
 def make_mode_data(data: PackedData, frames: Frames) -> ModeData:
@@ -44,13 +63,13 @@ def make_mode_data(data: PackedData, frames: Frames) -> ModeData:
     constant = 0.0
     for table in (*data.outputs, *data.silent):
         if table is not None:
-            constant += _half_square(table)
+            constant += _host(table).half_square()
     outputs = []
     for (key, names), table in zip(graph.classes.items(), data.outputs, strict=True):
         seen = None
         if table is not None:
-            seen = _seen_outputs(table, names, node_frames if shared[key] else None)
-            constant -= _half_square(seen)
+            seen = _seen_outputs(_host(table), names, node_frames if shared[key] else None)
+            constant -= seen.half_square()
         outputs.append(seen)
     inputs, outputs, constant = _collapse(data, found, inputs, outputs, shared, constant)
     return ModeData(
@@ -60,22 +79,18 @@ def make_mode_data(data: PackedData, frames: Frames) -> ModeData:
         data.counts,
         tuple(jnp.asarray(mask) for mask in masks),
         tuple(None if r is None else jnp.asarray(r) for r in readouts),
-        tuple(None if t is None else _to_device(t) for t in outputs),
+        tuple(
+            None if table is None else _to_device(table, count)
+            for table, count in zip(outputs, data.counts, strict=True)
+        ),
         jnp.asarray(constant),
     )
 
 
-def _to_device(table: OutputTable) -> OutputTable:
-    instance = None if table.instance is None else jnp.asarray(table.instance)
-    return OutputTable(
-        instance, table.node, jnp.asarray(table.target), jnp.asarray(table.weight), table.example
-    )
-
-
-def _half_square(table: OutputTable) -> float:
-    weight = np.asarray(table.weight, float)
-    weight = weight if weight.ndim == 3 else weight[..., None]
-    return float(0.5 * np.sum(weight * np.square(np.asarray(table.target, float))))
+def _to_device(table: _Table, count: int) -> ModeTable:
+    trivial = np.array_equal(table.instance, np.arange(count))
+    instance = None if trivial else jnp.asarray(table.instance)
+    return ModeTable(instance, jnp.asarray(table.target), jnp.asarray(table.weight))
 
 
 def _fits(frames: Frames, edge: int) -> np.ndarray:
@@ -136,28 +151,26 @@ def _readout(
 
 
 def _seen_outputs(
-    table: OutputTable,
+    table: _Table,
     names: tuple[str, ...],
     node_frames: dict[str, np.ndarray | None] | None,
-) -> OutputTable:
-    target, weight = np.asarray(table.target, float), np.asarray(table.weight, float)
-    if node_frames is not None:
-        frames = [node_frames.get(name) for name in names]
-        some = next(frame for frame in frames if frame is not None)
-        stack = np.stack([np.zeros_like(some) if frame is None else frame for frame in frames])
-        target = np.einsum("pby,pym->pbm", target, stack[np.asarray(table.node)])
-    instance = None if table.instance is None else np.asarray(table.instance)
-    return OutputTable(instance, table.node, target, weight, table.example)  # type: ignore[arg-type]
+) -> _Table:
+    if node_frames is None:
+        return table
+    frames = [node_frames.get(name) for name in names]
+    some = next(frame for frame in frames if frame is not None)
+    stack = np.stack([np.zeros_like(some) if frame is None else frame for frame in frames])
+    return table._replace(target=np.einsum("pby,pym->pbm", table.target, stack[table.node]))
 
 
 def _collapse(
     data: PackedData,
     found: Links,
     inputs: list[np.ndarray | None],
-    outputs: list[OutputTable | None],
+    outputs: list[_Table | None],
     shared: dict[Any, bool],
     constant: float,
-) -> tuple[list[np.ndarray | None], list[OutputTable | None], float]:
+) -> tuple[list[np.ndarray | None], list[_Table | None], float]:
     """Replace the rows of every block by one, where the modes do not meet in the loss.
 
     A mode whose inputs are all the same row vector up to sign enters the loss through two
@@ -170,29 +183,20 @@ def _collapse(
     if reference is None:
         return unchanged
     rows_of, small_inputs = reference
-    small_outputs: list[OutputTable | None] = []
+    small_outputs: list[_Table | None] = []
     for c, table in enumerate(outputs):
         if table is None:
             small_outputs.append(None)
             continue
-        count = len(table.node)
-        instance = np.arange(count) if table.instance is None else np.asarray(table.instance)
-        x = np.stack([rows_of[c][i] for i in instance.tolist()])
-        target, weight = np.asarray(table.target), np.asarray(table.weight)[..., None]
-        d = np.sum(weight * x**2, axis=1, keepdims=True)
-        s = np.sum(weight * x * target, axis=1, keepdims=True)
+        x = np.stack([rows_of[c][i] for i in table.instance.tolist()])
+        d = np.sum(table.weight * x**2, axis=1, keepdims=True)
+        s = np.sum(table.weight * x * table.target, axis=1, keepdims=True)
         size = np.mean(x**2, axis=1, keepdims=True)
         small_weight = d / np.where(size > 0, size, 1)
         scale = small_weight * np.sqrt(size)
         small_target = s / np.where(scale > 0, scale, 1)
-        small = OutputTable(
-            table.instance,
-            table.node,
-            small_target,
-            small_weight,
-            table.example[:, :1],  # type: ignore[arg-type]
-        )
-        constant += _half_square(table) - _half_square(small)
+        small = table._replace(target=small_target, weight=small_weight)
+        constant += table.half_square() - small.half_square()
         small_outputs.append(small)
     return small_inputs, small_outputs, constant
 

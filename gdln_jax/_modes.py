@@ -10,12 +10,12 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from gdln_jax._checks import check_keys
 from gdln_jax._graph import Graph
 from gdln_jax._network import EdgeView, gather, scatter
-from gdln_jax._plan import OutputTable, Stage
+from gdln_jax._plan import Stage
 
 
 class ModeStrengths(eqx.Module):
@@ -26,7 +26,7 @@ class ModeStrengths(eqx.Module):
     """
 
     graph: Graph = eqx.field(static=True)
-    stacks: tuple[Float[Array, "*batch edge mode"], ...]
+    stacks: tuple[Float[Array, "*batch _ mode"], ...]
 
     @classmethod
     def make(cls, graph: Graph, modes: int, b: Any) -> "ModeStrengths":
@@ -104,6 +104,17 @@ def _row(value: Any, modes: int, name: str) -> Array:
     return jnp.broadcast_to(row, (modes,))
 
 
+class ModeTable(eqx.Module):
+    """What the predictions of one class of output nodes are compared with; `instance` None: all.
+
+    The last axis is the modes, or the width of the output where its frames differ between paths.
+    """
+
+    instance: Int[Array, " pair"] | None
+    target: Float[Array, "pair row mode"]
+    weight: Float[Array, "pair row _"]
+
+
 class ModeData(eqx.Module):
     """What the modes see of the data.
 
@@ -124,7 +135,7 @@ class ModeData(eqx.Module):
     counts: tuple[int, ...] = eqx.field(static=True)
     masks: tuple[Array, ...]
     readouts: tuple[Array | None, ...]
-    outputs: tuple[OutputTable | None, ...]
+    outputs: tuple[ModeTable | None, ...]
     constant: Array
 
 
@@ -172,8 +183,7 @@ def mode_loss(b: ModeStrengths, data: ModeData) -> Float[Array, ""]:
             h = predicted[node_class]
             assert h is not None
             h = h if table.instance is None else h[table.instance]
-            weight = table.weight if table.weight.ndim == 3 else table.weight[..., None]
-            loss = loss + 0.5 * jnp.sum(weight * jnp.square(table.target - h))
+            loss = loss + 0.5 * jnp.sum(table.weight * jnp.square(table.target - h))
     return loss
 
 

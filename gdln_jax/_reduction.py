@@ -138,8 +138,12 @@ class Reduction(eqx.Module):
         """Return (b, misalignment per edge) of a network.
 
         b_e = diag(R_t^T W_e R_s) and the misalignment is ||W_e - R_t diag(b_e) R_s^T|| / ||W_e||.
-        Hidden frames are free: with `align` those that suit `net` best are looked for first
-        (alternating Procrustes problems, host code); otherwise the frames of `embed` are used.
+        Without `align` the hidden frames R are those of `embed`. Hidden frames are free, so with
+        `align` those that suit `net` are looked for first (host code): an aligned network is
+        recovered exactly, up to the free sign of each hidden mode, which is chosen so that what
+        arrives there is positive; other networks are read in the frames that maximise the sum of
+        all strengths, the combination that grows. Follow a run with one call per time, or with
+        `align=False` from an embedded start: modes keep their labels when values cross.
         """
         if net.graph != self.graph:
             raise ValueError("the network has another graph than this reduction.")

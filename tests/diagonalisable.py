@@ -81,6 +81,36 @@ def diagonalisable(
     )
 
 
+def two_by_two(
+    rng: np.random.Generator,
+    strengths: dict[str, list[float]],
+    *,
+    scales: tuple[float, float] = (1.0, 1.0),
+    width: int = 5,
+) -> tuple[gdln.Graph, gdln.GatedData]:
+    """Inputs a and b, outputs y and z, one shared hidden node; one route at a time.
+
+    `strengths`: route, e.g. "ay", -> size of each mode in its target. Every node has one random
+    frame of its own; inputs are white in it, times `scales` for a and b.
+    """
+    modes = len(next(iter(strengths.values())))
+    graph = gdln.Graph(
+        {"a": width, "b": width, "h": width + 1, "y": width + 2, "z": width + 2},
+        [("a", "h"), ("b", "h"), ("h", "y"), ("h", "z")],
+    )
+    frame = {v: _orthonormal(rng, graph.nodes[v], modes) for v in "abyz"}
+    scale = dict(zip("ab", scales, strict=True))
+    routes = list(strengths)
+    on = {v: np.repeat([float(v in route) for route in routes], modes) for v in "abyz"}
+    inputs = {v: np.tile(scale[v] * frame[v].T, (len(routes), 1)) * on[v][:, None] for v in "ab"}
+    targets = {
+        v: np.concatenate([(frame[v] * strengths[route]).T for route in routes]) * on[v][:, None]
+        for v in "yz"
+    }
+    gates = {v: on[v] for v in "yz"}
+    return graph, gdln.GatedData(inputs, targets, gates, {f"{v}->h": on[v] for v in "ab"})
+
+
 def _gate(rng: np.random.Generator, gates: str) -> float:
     return float(rng.integers(0, 2)) if gates == "binary" else float(rng.normal())
 
