@@ -1,12 +1,14 @@
 """The ReLU side (H): networks with rectified layers, the gates that their units realise, the
-gated linear network that a ReLU network is at a given moment, and which gates are possible at all
-(H Sec. 3-6; E14, E22-E25).
+gated linear network that a ReLU network is at a given moment, the initial values of its pathways,
+and which gates are possible at all (H Sec. 3-6; E14, E16-E17, E22-E25).
 
 Convention: a unit whose pre-activation is exactly 0 is off, here and in every derivative.
 Floor 4: may import from floors 0-3.
 """
 
 from gdln_jax.relu._as_gated import as_gated as as_gated
+from gdln_jax.relu._head_start import HeadStart as HeadStart
+from gdln_jax.relu._head_start import head_start as head_start
 from gdln_jax.relu._implementable import implementable_patterns as implementable_patterns
 from gdln_jax.relu._network import ReLUNetwork as ReLUNetwork
 from gdln_jax.relu._patterns import PatternPower as PatternPower

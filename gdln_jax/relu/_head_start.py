@@ -1,0 +1,155 @@
+r"""The initial value of a pathway that first grows on another pathway's target (SCIENCE 6; E16-E17).
+
+While both pathways are small, the contextual ones of H grow on everything that correlates with
+their input, also on what the common pathway is about to learn. Their later modes inherit that head
+start (E23), which fixes the B(0) that H's closed forms leave open.
+"""
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from gdln_jax._checks import check_integer, check_positive
+from gdln_jax._data import is_concrete
+from gdln_jax.exact import linear_mode, linear_mode_time
+
+# What the other pathway has still to learn when its growth counts as over; beyond it the drive
+# changes by less than rounding.
+_LEFT = 1e-13
+# Strengths below this share of the largest are rounding, not modes.
+_RANK = 1e-9
+
+
+class HeadStart(eqx.Module):
+    r"""Modes of a pathway on what another one leaves, and their initial values.
+
+    - `s`: (mode,) strengths on the residual, largest first; `u` (y, mode), `v` (x, mode) frames.
+    - `on_output` (mode, y), `on_input` (mode, x): a mode grows as
+      $|z|^2 e^{2 s t/\tau}$ with $z = W_2^T p + W_1 q$, where p and q are these rows and
+      W_1, W_2 the pathway's weights at t = 0. Without another pathway p = u/2 and q = v/2.
+    """
+
+    s: Float[Array, " mode"]
+    u: Float[Array, "y mode"]
+    v: Float[Array, "x mode"]
+    on_output: Float[Array, "mode y"]
+    on_input: Float[Array, "mode x"]
+
+    @property
+    def gain(self) -> Float[Array, " mode"]:
+        """How many times larger than without a head start the expected initial value is."""
+        return 2 * (jnp.sum(self.on_output**2, axis=1) + jnp.sum(self.on_input**2, axis=1))
+
+    def expected(self, num_units: int, std: ArrayLike) -> Float[Array, " mode"]:
+        """Mean initial value of `num_units` hidden units with iid N(0, std^2) in both layers."""
+        n = check_integer(num_units, "num_units", minimum=1)
+        if is_concrete(std):
+            check_positive(std, "std")
+        return n * jnp.asarray(std) ** 2 / 2 * self.gain
+
+    def of(
+        self, w1: Float[ArrayLike, "hidden x"], w2: Float[ArrayLike, "y hidden"]
+    ) -> Float[Array, " mode"]:
+        """Initial value |z|^2 of these very weights."""
+        z = jnp.asarray(w1) @ self.on_input.T + jnp.asarray(w2).T @ self.on_output.T
+        return jnp.sum(z**2, axis=0)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{g:.4g}" for g in np.asarray(self.gain)[:4])
+        return f"HeadStart({len(self.s)} modes, gains [{shown}{', ...' * (len(self.s) > 4)}])"
+
+
+def head_start(
+    own: Float[ArrayLike, "y x"],
+    taken: Float[ArrayLike, "k y x"],
+    s: Float[ArrayLike, " k"],
+    d: Float[ArrayLike, " k"],
+    a0: Float[ArrayLike, " k"],
+) -> HeadStart:
+    r"""Refer the growth of a pathway beside a faster one back to t = 0.
+
+    While the pathway is small, $\tau \dot W_1 = W_2^T G(t)$, $\tau \dot W_2 = G(t) W_1^T$ is
+    linear, with $G(t) = \mathrm{own} - \sum_k f_k(t)\,\mathrm{taken}_k$ and f_k the share of its
+    mode k that the other pathway has learned (`exact.linear_mode`). Once that is done, a mode of
+    $G(\infty) = U S V^T$ grows as $e^{2 S t/\tau}$. Its size, divided by that factor, is the
+    initial value from which a closed form such as `exact.context_mode` must start; it is no free
+    parameter. Valid as long as the pathway is small while the other one learns.
+
+    **Arguments:**
+
+    - `own`: Sigma^yx(p) of the pathway.
+    - `taken`: what mode k of the other pathway takes off it once learned:
+      $(s_k/d_k)\, u_k v_k^T \Sigma^x(j, p)$.
+    - `s`, `d`, `a0`: strengths, variances and initial values of the other pathway's modes. For
+      `n` units with iid N(0, std^2) weights a0 = n std^2/2 (`expected_initial`).
+    (The time constant drops out.)
+
+    Host code: O((x + y)^2) per step of an ODE for each mode. Needs float64 for more than six
+    digits.
+
+    **Raises:** `ValueError` for shapes that do not fit, initial values that are not between 0 and
+    s/d, or when the other pathway leaves nothing.
+    """
+    own, taken = jnp.asarray(own), jnp.asarray(taken)
+    s, d, a0 = (jnp.asarray(value) for value in (s, d, a0))
+    if taken.ndim != 3 or taken.shape[1:] != own.shape or not (
+        s.shape == d.shape == a0.shape == taken.shape[:1]
+    ):
+        raise ValueError(
+            f"own has shape {own.shape}, taken {taken.shape}, s {s.shape}, d {d.shape}, a0 "
+            f"{a0.shape}; expected (y, x), (k, y, x) and three times (k,)."
+        )
+    if not bool(jnp.all((a0 > 0) & (d * a0 < s))):
+        raise ValueError(
+            "a0 must lie between 0 and s/d for every mode of the other pathway; leave out modes "
+            "that learn nothing."
+        )
+    rest = np.asarray(own - jnp.sum(taken, axis=0))
+    u, strength, vt = np.linalg.svd(rest, full_matrices=False)
+    kept = strength > _RANK * float(jnp.linalg.norm(own))
+    if not kept.any():
+        raise ValueError("the other pathway leaves nothing to learn, so there is no mode to start.")
+    u, strength, v = jnp.asarray(u[:, kept]), jnp.asarray(strength[kept]), jnp.asarray(vt[kept].T)
+    rows = jnp.concatenate([u, v]).T / 2
+    if len(s):
+        rows = _referred_back(own, taken, s, d, a0, u, strength, v)
+    return HeadStart(strength, u, v, rows[:, : len(own)], rows[:, len(own) :])
+
+
+@jax.jit
+def _referred_back(
+    own: Array, taken: Array, s: Array, d: Array, a0: Array, u: Array, strength: Array, v: Array
+) -> Array:
+    """Rows (mode, y + x) that act on [W_2; W_1^T] at t = 0.
+
+    The row that picks the growing combination at the end, carried back by the adjoint equation:
+    dr/dt = -(A(t) - S) r with the symmetric A = [[0, G], [G^T, 0]], in units of tau.
+    """
+    end = jnp.max(linear_mode_time((1 - _LEFT) * s / d, s, d, a0))
+    split = own.shape[0]
+
+    def back(r: Array, strength: Array) -> Array:
+        def slope(back: Array, r: Array, args: None) -> Array:
+            del args
+            left = 1 - linear_mode(end - back, s, d, a0) * d / s
+            # G(t) = G(inf) + what is still to be taken, so that nothing cancels late.
+            g = rest + jnp.einsum("k,kyx->yx", left, taken)
+            return jnp.concatenate([g @ r[split:], g.T @ r[:split]]) - strength * r
+
+        rtol = 1e-12 if r.dtype == jnp.float64 else 1e-6
+        return diffrax.diffeqsolve(
+            diffrax.ODETerm(slope),
+            diffrax.Dopri8(),
+            jnp.zeros_like(end),
+            end,
+            None,
+            r,
+            stepsize_controller=diffrax.PIDController(rtol=rtol, atol=1e-3 * rtol),
+            max_steps=100_000,
+        ).ys[0]
+
+    rest = jnp.einsum("ym,m,xm->yx", u, strength, v)
+    return jax.vmap(back)(jnp.concatenate([u, v]).T / 2, strength)
