@@ -51,7 +51,7 @@ def similarity(
 
 
 def matrix_panels(
-    axes: Sequence[Axes],
+    axes: Sequence[Axes] | np.ndarray,
     matrices: Sequence[ArrayLike],
     titles: Sequence[str],
     *,
@@ -60,12 +60,13 @@ def matrix_panels(
     ylabel: str = "feature",
     colourbar: str | None = None,
     names: Sequence[str] | None = None,
-) -> Sequence[Axes]:
+) -> list[Axes]:
     """Matrices of one shape side by side on one colour scale, for example target and outputs.
 
     `colours` colours the frame and title of each, say `COLOURS["untrained"]`; `names` are the
     columns'.
     """
+    axes = list(axes)
     arrays = [np.asarray(matrix) for matrix in matrices]
     low, high = min(a.min() for a in arrays), max(a.max() for a in arrays)
     signed = low < -0.02 * max(abs(high), abs(low))
@@ -88,7 +89,7 @@ def matrix_panels(
         _bare(ax, colour)
     axes[0].set_ylabel(ylabel)
     if colourbar is not None and image is not None:
-        bar = axes[-1].figure.colorbar(image, ax=list(axes), pad=0.02, aspect=25)  # type: ignore[union-attr]
+        bar = axes[-1].figure.colorbar(image, ax=axes, pad=0.02, aspect=25)  # type: ignore[union-attr]
         bar.set_label(colourbar)
         bar.outline.set_linewidth(0.5)  # type: ignore[operator, union-attr]
     return axes

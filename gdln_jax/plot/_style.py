@@ -71,7 +71,7 @@ def style() -> Iterator[None]:
         yield
 
 
-def figure(width: float = DOUBLE, height: float = 4.0) -> Figure:
+def figure(width: float | int = DOUBLE, height: float | int = 4.0) -> Figure:
     """A figure (inches) with constrained layout, without pyplot's global state."""
     with style():
         return Figure(figsize=(width, height), layout="constrained")

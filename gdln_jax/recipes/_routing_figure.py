@@ -144,8 +144,9 @@ def _outputs(axes: Any, data: xr.Dataset, facts: dict[str, Any]) -> None:
     for ax in axes[len(shown) :]:
         ax.set_axis_off()
     plot.matrix_panels(
-        axes[: len(shown)], shown, titles, colours=colours,
-        xlabel="item" if data.sizes["probe"] <= 4 else "probe", colourbar="output", names=[str(k) for k in data["probe"].values],
+        axes[: len(shown)], shown, titles, colours=colours, colourbar="output",
+        xlabel="item" if data.sizes["probe"] <= 4 else "probe",
+        names=[str(name) for name in data["probe"].values],
     )  # fmt: skip
 
 

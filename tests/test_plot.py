@@ -1,0 +1,104 @@
+"""Pictures: what is drawn carries its meaning (dashes, colours, labels), at every size."""
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb, to_rgba
+
+import gdln_jax as gdln
+from gdln_jax import plot
+from gdln_jax.tasks._routing import routing_graph
+
+
+@pytest.fixture
+def ax():
+    return plot.figure(plot.SINGLE, 2.4).add_subplot()
+
+
+def test_style_is_restored():
+    before = mpl.rcParams["font.size"]
+    with plot.style():
+        assert mpl.rcParams["font.size"] == 8
+    assert mpl.rcParams["font.size"] == before
+
+
+def test_colours_can_be_told_apart_in_grey():
+    names = ("trained", "untrained", "shared", "theory")
+    grey = [np.dot(to_rgb(plot.COLOURS[name]), (0.2126, 0.7152, 0.0722)) for name in names]
+    assert np.diff(np.sort(grey)).min() > 0.05
+
+
+def test_loss_curves(ax):
+    t = np.linspace(0, 5, 11)
+    losses = np.stack([np.exp(-t), np.exp(-2 * t), np.full(11, np.nan)])
+    assert plot.loss_curves(ax, t, losses, theory=np.exp(-t), label="runs") is ax
+    *seeds, median, theory = ax.lines
+    assert [line.get_linewidth() < 1 for line in seeds] == [True] * 3
+    # A failed run is left out of the median.
+    np.testing.assert_allclose(median.get_ydata(), (np.exp(-t) + np.exp(-2 * t)) / 2)
+    assert median.get_linestyle() == "-"
+    assert theory.get_linestyle() == "--"
+    assert ax.get_xlabel() == "time $t/\\tau$"
+    assert ax.get_ylabel() == "loss $L$"
+
+
+def test_one_run_has_no_band(ax):
+    plot.runs(ax, [0, 1, 2], [3.0, 2.0, 1.0])
+    assert len(ax.lines) == 1
+    assert not ax.collections
+
+
+def test_mode_curves(ax):
+    t = np.arange(4.0)
+    plot.mode_curves(ax, t, np.outer(t, [1.0, 2.0]), theory=np.outer(t, [1.0, 2.0]), label="B")
+    assert [line.get_linestyle() for line in ax.lines] == ["-", "--", "-", "--"]
+    assert ax.get_legend_handles_labels()[1] == ["B"]
+    assert len(plot.mode_colours(5)) == 5
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_similarity_scales_from_0_or_about_0(ax, signed):
+    matrix = np.eye(6) - (0.5 if signed else 0.0) * np.eye(6)[::-1]
+    plot.similarity(ax, matrix, num_domains=3)
+    (image,) = ax.images
+    assert image.get_clim() == (-matrix.max() if signed else 0, matrix.max())
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "2", "3"]
+
+
+def test_matrix_panels_share_their_scale():
+    figure = plot.figure(plot.SINGLE, 2)
+    axes = figure.subplots(1, 2)
+    plot.matrix_panels(axes, [np.eye(3), 2 * np.eye(3)], ["a", "b"], colourbar="output")
+    assert axes[0].images[0].get_clim() == axes[1].images[0].get_clim() == (0, 2)
+
+
+@pytest.mark.parametrize("m", [1, 7, 40])
+def test_route_pattern(ax, m):
+    plot.route_pattern(ax, np.eye(m))
+    assert len(ax.get_xticks()) <= 10
+
+
+@pytest.mark.parametrize("m", [1, 3, 10, 25])
+def test_architecture_of_routing(ax, m):
+    graph = routing_graph(m, 4, 7, 64)
+    path = ("x0->h1", "h1->h2", f"h2->y{m - 1}")
+    other = ("x0->h1", "h1->h2", "h2->y0")
+    plot.architecture(ax, graph, paths=[path, other], closed=["h2->y0", "y0"])
+    written = {text.get_text() for text in ax.texts}
+    assert {"x0", "h1", "h2", f"y{m - 1}"} <= written
+    assert ("⋮" in written) == (m > 10)
+    nodes = len(ax.patches)
+    assert nodes == 2 + 2 * min(m, 9 if m > 10 else 10)
+
+
+def test_shared_edges_are_green_and_all_graphs_can_be_drawn(ax):
+    graph = gdln.Graph(
+        {"x": 2, "h": 3, "k": 3, "y": 2},
+        [("x", "h", "a"), ("x", "h", "b"), ("h", "k"), ("k", "y"), ("x", "y")],
+    )
+    plot.architecture(ax, graph, paths=[("a", "h->k", "k->y"), ("b", "h->k", "k->y")], labels=False)
+    colours = [text.arrow_patch.get_edgecolor() for text in ax.texts if text.arrow_patch]
+    green = to_rgba(plot.COLOURS["shared"])
+    assert sum(np.allclose(colour, green) for colour in colours) == 2
+    plot.architecture(ax, graph, labels={"x": "$x$"}, horizontal=False)
+    ax.figure.savefig("/dev/null", format="png")
