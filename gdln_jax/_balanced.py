@@ -6,11 +6,12 @@ moves a network from the second layer doing the learning to the first. Floor 2: 
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import Tracer
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from gdln_jax._checks import check_integer
@@ -18,12 +19,12 @@ from gdln_jax._checks import check_integer
 
 def balanced_pair(
     key: PRNGKeyArray,
-    widths: tuple[int, int, int],
-    lam: float = 0.0,
+    widths: tuple[int, ...],
+    lam: float | int = 0.0,
     *,
-    scale: float | None = None,
-    product: Float[Array, "out in"] | None = None,
-    dtype: np.dtype | type | None = None,
+    scale: float | int | None = None,
+    product: ArrayLike | None = None,
+    dtype: Any = None,
 ) -> tuple[Float[Array, "hidden in"], Float[Array, "out hidden"]]:
     """Draw W1 and W2 with W2^T W2 - W1 W1^T = lam I exactly (to rounding).
 
@@ -92,7 +93,7 @@ def balanced_pair(
     return w1, w2
 
 
-def check_balance_possible(widths: tuple[int, int, int], lam: float) -> None:
+def check_balance_possible(widths: tuple[int, int, int], lam: float | int) -> None:
     """Raise ``ValueError`` if no pair of these widths has W2^T W2 - W1 W1^T = lam I."""
     d_in, hidden, out = widths
     if not math.isfinite(lam):

@@ -5,6 +5,7 @@ but no derivative where two formulas meet (s = 0, C = 0). Everything of that kin
 here once; the rooms beside this one are then plain algebra. Imports JAX only.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,9 +21,34 @@ _LEGENDRE = np.polynomial.legendre.leggauss(16)
 NODES: np.ndarray = (_LEGENDRE[0] + 1) / 2
 WEIGHTS: np.ndarray = _LEGENDRE[1] / 2
 
-# Newton steps that are differentiated after a root was found without derivatives: k steps from
-# an exact root carry derivatives of order up to 2^k - 1.
-POLISH = 2
+Curve = Callable[..., tuple[jax.Array, jax.Array]]
+
+
+def implicit_root(search: Callable[..., jax.Array], curve: Curve) -> Callable[..., jax.Array]:
+    """Return ``root(value, *params)``, the x at which ``curve(x, *params)[0]`` is ``value``.
+
+    ``curve`` returns f(x) and 1/f'(x), elementwise; ``search(value, *params)`` finds the root to a
+    few digits, and is neither differentiated nor traced for it. Two Newton steps give the others.
+    Derivatives of every order by the implicit function theorem.
+    """
+
+    @jax.custom_jvp
+    def root(value: jax.Array, *params: jax.Array) -> jax.Array:
+        x = search(value, *params)
+        for _ in range(2):
+            reached, inverse_slope = curve(x, *params)
+            x = x - (reached - value) * inverse_slope
+        return x
+
+    @root.defjvp
+    def _(primals, tangents):
+        x = root(*primals)
+        (_, inverse_slope), (moved, _) = jax.jvp(
+            lambda *params: curve(x, *params), primals[1:], tangents[1:]
+        )
+        return x, (tangents[0] - moved) * inverse_slope
+
+    return root
 
 
 def as_floats(*values: ArrayLike) -> list[jax.Array]:

@@ -21,6 +21,7 @@ from gdln_jax.exact._calculus import (
 )
 
 
+@jax.jit
 def solve_linear(
     t: jax.Array, s: jax.Array, d: jax.Array, a0: jax.Array, tau: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -81,7 +82,13 @@ def linear_mode_time(
         Time in the units of ``tau``; negative where a was passed before t = 0, and ``inf`` (with
         derivative 0) where a is never reached: beyond s/d, across 0, or exactly s/d.
     """
-    a, s, d, a0, tau = as_floats(a, s, d, a0, tau)
+    return _linear_time(*as_floats(a, s, d, a0, tau))
+
+
+@jax.jit
+def _linear_time(
+    a: jax.Array, s: jax.Array, d: jax.Array, a0: jax.Array, tau: jax.Array
+) -> jax.Array:
     sign = jnp.where(a0 < 0, -1.0, 1.0)
     a, a0, s = sign * a, sign * a0, sign * s
     stop, start = s - d * a, s - d * a0
@@ -128,6 +135,7 @@ def context_mode(
     return solve_linear(t, s, d / (contexts - 1), b0, tau)[0]
 
 
+@jax.jit
 def _grow_square(
     p0: jax.Array, q0: jax.Array, s: jax.Array, d: jax.Array, time: jax.Array
 ) -> jax.Array:
@@ -214,7 +222,13 @@ def unbalanced_mode_time(
         Time in the units of ``tau``; negative where w was passed before t = 0, ``inf`` (with
         derivative 0) where w is never reached.
     """
-    w, s, d, w1, w2, tau = as_floats(w, s, d, w1, w2, tau)
+    return _unbalanced_time(*as_floats(w, s, d, w1, w2, tau))
+
+
+@jax.jit
+def _unbalanced_time(
+    w: jax.Array, s: jax.Array, d: jax.Array, w1: jax.Array, w2: jax.Array, tau: jax.Array
+) -> jax.Array:
     # The mirror image w1 -> -w1 changes the signs of w and s: only s >= 0 needs a formula.
     mirror = jnp.where(s < 0, -1.0, 1.0)
     w, s, w1 = mirror * w, mirror * s, mirror * w1

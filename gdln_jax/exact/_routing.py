@@ -1,10 +1,10 @@
 """Routing between M domains (N Eq. 13-15) and partial sharing (N Eq. 16-17).
 
 Both are the flow ``tau x' = (1/M) (x^2 + C) (s - x (x^2 + C) d/M)`` of x = B2, which separates:
-the time is a closed form of x. It is inverted by bracketing, and derivatives of any order up to
-three come from Newton steps at the root (implicit function theorem), so that s, d, b0, M, C, t
-and tau are all differentiable. SCIENCE 4 states the time as a sum of complex logarithms over the
-five roots; here it is written with real functions that stay smooth where roots meet.
+the time is a closed form of x. It is inverted by bracketing, and its derivatives, of every order
+and in all of s, d, b0, M, C, t and tau, come from the implicit function theorem. SCIENCE 4 states
+the time as a sum of complex logarithms over the five roots; here it is written with real functions
+that stay smooth where roots meet.
 """
 
 from typing import NamedTuple
@@ -98,18 +98,19 @@ def routing_time(
     _check_start(b0, c)
     b2, s, d, b0, domains, tau, c = as_floats(b2, s, d, b0, num_domains, tau, c)
     time = time_separable(b2, s, d / domains, b0, c)
-    return jnp.where(jnp.isfinite(time), tau * domains * time, time)
+    reached = jnp.isfinite(time)
+    return jnp.where(reached, tau * domains * jnp.where(reached, time, 0.0), time)
 
 
 def routing_loss(
-    t: Float[Array, "..."] | ArrayLike,
-    s: Float[Array, "mode"],
-    d: Float[Array, "mode"] | ArrayLike,
-    b0: Float[Array, "mode"] | ArrayLike,
+    t: ArrayLike,
+    s: ArrayLike,
+    d: ArrayLike,
+    b0: ArrayLike,
     num_domains: ArrayLike,
     tau: ArrayLike = 1.0,
     *,
-    c: Float[Array, "mode"] | ArrayLike = 0.0,
+    c: ArrayLike = 0.0,
     half_trace: ArrayLike | None = None,
 ) -> Float[Array, "..."]:
     """Loss of the routing task on its trained routes, from the modes of ``routing_mode``.

@@ -13,7 +13,8 @@ negative, one of three things happens:
 - through 0 (s < 0, C > 0): decay to 0 in a finite time, then growth with the other sign.
 """
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,10 +22,10 @@ import numpy as np
 
 from gdln_jax.exact._calculus import (
     NODES,
-    POLISH,
     WEIGHTS,
     arc_integral,
     decay_integral,
+    implicit_root,
     ratio,
 )
 
@@ -33,23 +34,29 @@ from gdln_jax.exact._calculus import (
 PANELS = 64
 
 
+def _cubic(r: jax.Array, c: jax.Array) -> tuple[jax.Array, jax.Array]:
+    slope = 3 * r**2 + c
+    return r * (r**2 + c), 1 / jnp.where(slope > 0, slope, 1.0)
+
+
+def _search_attractor(h: jax.Array, c: jax.Array) -> jax.Array:
+    # An upper bound, from which Newton's method on this convex function descends monotonically.
+    flat = jnp.where(c > 0, h / jnp.where(c > 0, c, 1.0), jnp.inf)
+    r = jnp.minimum(jnp.cbrt(h), flat) + jnp.sqrt(jnp.maximum(-c, 0.0))
+
+    def newton(_: Any, r: jax.Array) -> jax.Array:
+        value, inverse_slope = _cubic(r, c)
+        return r - (value - h) * inverse_slope
+
+    return jax.lax.fori_loop(0, 16, newton, r)
+
+
+_cubic_root = implicit_root(_search_attractor, _cubic)
+
+
 def _attractor(s: jax.Array, delta: jax.Array, c: jax.Array) -> jax.Array:
     """Return the largest real root r of ``delta r (r^2 + c) = s``, for s > 0 and delta > 0."""
-    h = s / delta
-
-    def newton(r: jax.Array) -> jax.Array:
-        slope = 3 * r**2 + c
-        return r - ratio(r * (r**2 + c) - h, jnp.where(slope > 0, slope, 1.0))
-
-    # An upper bound from which Newton's method on this convex function descends monotonically.
-    positive = jnp.where(c > 0, c, 1.0)
-    bound = jnp.where(c > 0, jnp.minimum(jnp.cbrt(h), h / positive), jnp.cbrt(h))
-    bound = bound + jnp.sqrt(jnp.where(c < 0, -c, 0.0))
-    r = jax.lax.fori_loop(0, 16, lambda _, r: newton(r), jax.lax.stop_gradient(bound))
-    r = jax.lax.stop_gradient(r)
-    for _ in range(POLISH):
-        r = newton(r)
-    return r
+    return _cubic_root(s / delta, c)
 
 
 def _growth_time(
@@ -65,36 +72,44 @@ def _growth_time(
     return (arc_integral(step, x0, c) + rest) / s
 
 
+def _growth(
+    xi: jax.Array, s: jax.Array, delta: jax.Array, x0: jax.Array, r: jax.Array, c: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return T(xi) and 1/T'(xi)."""
+    step = (r - x0) * -jnp.expm1(-xi)
+    x = x0 + step
+    speed = delta * (x**2 + c) * (x**2 + r * x + r**2 + c)
+    return _growth_time(step, xi, s, x0, r, c), speed
+
+
+def _search_growth(time: jax.Array, *rest: jax.Array) -> jax.Array:
+    """Return xi with T(xi) = time, by bisection; rest: s, delta, x0, r, c."""
+    s, _, _, r, c = rest
+    # T is increasing and concave in xi, which brackets the root between two chords; they can be
+    # 1e30 apart, so the bisection is in ln xi.
+    tiny = jnp.finfo(time.dtype).tiny
+    lowest = jnp.maximum(0.9 * time * _growth(jnp.zeros_like(time), *rest)[1], tiny)
+    highest = jnp.maximum(1.1 * time * s * (3 * r**2 + c) / r, lowest)
+
+    def halve(_: Any, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = ends
+        middle = (low + high) / 2
+        late = _growth(jnp.exp(middle), *rest)[0] > time
+        return jnp.where(late, low, middle), jnp.where(late, middle, high)
+
+    low, high = jax.lax.fori_loop(0, 64, halve, (jnp.log(lowest), jnp.log(highest)))
+    return jnp.where(time > 0, jnp.exp((low + high) / 2), 0.0)
+
+
+_growth_root = implicit_root(_search_growth, _growth)
+
+
 def _grow(
     time: jax.Array, s: jax.Array, delta: jax.Array, x0: jax.Array, c: jax.Array
 ) -> jax.Array:
     """Return x(T) for 0 <= x0 <= r, s > 0, delta > 0, x0^2 + c > 0."""
     r = _attractor(s, delta, c)
-
-    def forward(xi: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return T(xi) and 1/T'(xi)."""
-        step = (r - x0) * -jnp.expm1(-xi)
-        x = x0 + step
-        speed = delta * (x**2 + c) * (x**2 + r * x + r**2 + c)
-        return _growth_time(step, xi, s, x0, r, c), speed
-
-    # T is increasing and concave in xi, which brackets the root between two chords; they can be
-    # 1e30 apart, so the bisection is in ln xi.
-    tiny = jnp.finfo(time.dtype).tiny
-    lowest = jnp.maximum(0.9 * time * forward(jnp.zeros_like(time))[1], tiny)
-    highest = jnp.maximum(1.1 * time * s * (3 * r**2 + c) / r, lowest)
-
-    def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        low, high = ends
-        middle = (low + high) / 2
-        late = forward(jnp.exp(middle))[0] > time
-        return jnp.where(late, low, middle), jnp.where(late, middle, high)
-
-    ends = jax.lax.fori_loop(0, 64, halve, (jnp.log(lowest), jnp.log(highest)))
-    xi = jax.lax.stop_gradient(jnp.where(time > 0, jnp.exp((ends[0] + ends[1]) / 2), 0.0))
-    for _ in range(POLISH):
-        reached, speed = forward(xi)
-        xi = xi - (reached - time) * speed
+    xi = _growth_root(time, s, delta, x0, r, c)
     return x0 + (r - x0) * -jnp.expm1(-xi)
 
 
@@ -131,16 +146,13 @@ def _decay_time(zeta: jax.Array, y0: jax.Array, target: jax.Array, *rest: jax.Ar
     return total + (zeta - held) * last
 
 
-def _decay(time: jax.Array, y0: jax.Array, target: jax.Array, *rest: jax.Array) -> jax.Array:
-    """Return y(T) for a start y0 above its target; rest: s, delta, c."""
-
-    def rate(zeta: jax.Array) -> jax.Array:
-        return _decay_rate((y0 - target) * jnp.exp(-zeta), target, *rest)
+def _search_decay(time: jax.Array, y0: jax.Array, target: jax.Array, *rest: jax.Array) -> jax.Array:
+    """Return zeta with T(zeta) = time, from a table of panels; rest: s, delta, c."""
 
     def panel(low: jax.Array, high: jax.Array) -> jax.Array:
         return _integrate(low, high, 1, y0 - target, target, *rest)
 
-    def march(edge: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def march(edge: Any, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         start, past = now
         after = past + panel(start, start + 1)
         inside = (start == edge) & (after <= time)
@@ -149,19 +161,31 @@ def _decay(time: jax.Array, y0: jax.Array, target: jax.Array, *rest: jax.Array) 
     zero = jnp.zeros_like(time)
     start, past = jax.lax.fori_loop(0, PANELS, march, (zero, zero))
 
-    def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def halve(_: Any, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         low, high = ends
         middle = (low + high) / 2
         late = past + panel(start, middle) > time
         return jnp.where(late, low, middle), jnp.where(late, middle, high)
 
     low, high = jax.lax.fori_loop(0, 30, halve, (start, start + 1))
-    beyond = PANELS + (time - past) / rate(jnp.full_like(time, PANELS))
-    zeta = jnp.where(start >= PANELS, beyond, (low + high) / 2)
-    zeta = jax.lax.stop_gradient(jnp.where(time > 0, zeta, 0.0))
-    for _ in range(POLISH):
-        zeta = zeta - (_decay_time(zeta, y0, target, *rest) - time) / rate(zeta)
-    return target + (y0 - target) * jnp.exp(-zeta)
+    last = _decay_rate((y0 - target) * math.exp(-PANELS), target, *rest)
+    zeta = jnp.where(start >= PANELS, PANELS + (time - past) / last, (low + high) / 2)
+    return jnp.where(time > 0, zeta, 0.0)
+
+
+def _decay_curve(
+    zeta: jax.Array, y0: jax.Array, target: jax.Array, *rest: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    rate = _decay_rate((y0 - target) * jnp.exp(-zeta), target, *rest)
+    return _decay_time(zeta, y0, target, *rest), 1 / rate
+
+
+_decay_root = implicit_root(_search_decay, _decay_curve)
+
+
+def _decay(time: jax.Array, y0: jax.Array, target: jax.Array, *rest: jax.Array) -> jax.Array:
+    """Return y(T) for a start y0 above its target; rest: s, delta, c."""
+    return target + (y0 - target) * jnp.exp(-_decay_root(time, y0, target, *rest))
 
 
 def _unsaturated_time(
@@ -173,21 +197,38 @@ def _unsaturated_time(
     return arc_integral(x - x0, x0, c) / s + saturation
 
 
+def _unsaturated_curve(
+    x: jax.Array, s: jax.Array, delta: jax.Array, x0: jax.Array, c: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    slope = 1 / (s * (x**2 + c)) + delta * x / s**2 + delta**2 * x**2 * (x**2 + c) / s**3
+    return _unsaturated_time(x, s, delta, x0, c), 1 / slope
+
+
+def _search_unsaturated(time: jax.Array, *rest: jax.Array) -> jax.Array:
+    s, _, x0, c = rest
+    root = jnp.sqrt(jnp.where(c == 0, 1.0, jnp.abs(c)))
+    angle = root * s * time
+    tangent = jnp.where(c > 0, jnp.tan(angle), jnp.tanh(angle)) / root
+    v = jnp.where(c == 0, s * time, tangent)
+    return (x0 + c * v) / (1 - v * x0)
+
+
+_unsaturated_root = implicit_root(_search_unsaturated, _unsaturated_curve)
+
+
 def _unsaturated(
     time: jax.Array, s: jax.Array, delta: jax.Array, x0: jax.Array, c: jax.Array
 ) -> jax.Array:
     """Return x(T) for delta = 0, with its first two derivatives in delta; inf once it diverged."""
-    root = jnp.sqrt(jnp.where(c == 0, 1.0, jnp.abs(c)))
-    angle = root * s * time
-    tangent = jnp.where(c > 0, jnp.tan(jnp.minimum(angle, 1.57)), jnp.tanh(angle)) / root
-    v = jnp.where(c == 0, s * time, tangent)
-    finite = (1 - v * x0 > 0) & ((c <= 0) | (angle < 1.57))
-    x = (x0 + c * v) / jnp.where(finite, 1 - v * x0, 1.0)
-    x = jax.lax.stop_gradient(jnp.where(finite, x, x0))
-    time = jnp.where(finite, time, 0.0)
-    for _ in range(POLISH):
-        speed = s * (x**2 + c)
-        x = x - (_unsaturated_time(x, s, delta, x0, c) - time) * speed
+    # x diverges at T = (1/s) int_x0^inf du/(u^2 + c), that is when 1 - v x0 crosses 0 in the
+    # addition theorem above.
+    root = jnp.sqrt(jnp.where(c == 0, 1.0, jnp.abs(jax.lax.stop_gradient(c))))
+    far = x0 / root
+    circle, area = jnp.arctan2(1.0, far), jnp.arctanh(1 / jnp.where(far > 1, far, 2.0))
+    last = jnp.where(c > 0, circle, jnp.where(far > 1, area, jnp.inf)) / root
+    last = jnp.where(c == 0, 1 / jnp.where(x0 > 0, x0, 1.0), last)
+    finite = jax.lax.stop_gradient(s * time) < last
+    x = _unsaturated_root(jnp.where(finite, time, 0.0), s, delta, x0, c)
     return jnp.where(finite, x, jnp.inf)
 
 
@@ -241,6 +282,7 @@ def _decay_arguments(now: _Regime, delta: jax.Array) -> tuple[jax.Array, ...]:
     return tuple(jnp.where(now.decays, *pair) for pair in zip(wanted, harmless, strict=True))
 
 
+@jax.jit
 def solve_separable(
     time: jax.Array, s: jax.Array, delta: jax.Array, x0: jax.Array, c: jax.Array
 ) -> jax.Array:
@@ -276,6 +318,7 @@ def solve_separable(
     return jnp.where(now.valid & (time >= 0), now.mirror * y, jnp.nan)
 
 
+@jax.jit
 def time_separable(
     x: jax.Array, s: jax.Array, delta: jax.Array, x0: jax.Array, c: jax.Array
 ) -> jax.Array:

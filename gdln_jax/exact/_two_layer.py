@@ -11,6 +11,8 @@ whose solution for X = Q Q^T, which contains W2 W1, W1^T W1 and W2 W2^T, is
 """
 
 import math
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +20,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from gdln_jax._checks import check_integer
 from gdln_jax.exact._calculus import check_all, concrete, scaled_time
 
 SQUARINGS = 4
@@ -26,14 +29,14 @@ MOST_STEPS = 4096
 
 
 def two_layer_flow(
-    t: Float[Array, "*times"] | ArrayLike,
-    w1: Float[Array, "hidden in"],
-    w2: Float[Array, "out hidden"],
-    sigma_yx: Float[Array, "out in"],
+    t: ArrayLike,
+    w1: ArrayLike,
+    w2: ArrayLike,
+    sigma_yx: ArrayLike,
     tau: ArrayLike = 1.0,
     *,
     sigma_x: ArrayLike = 1.0,
-    tol: float | None = None,
+    tol: float | int | None = None,
     steps: int | None = None,
 ) -> Float[Array, "*times out in"]:
     """Exact map W2 W1 at time t of a linear network with one hidden layer and whitened input.
@@ -53,9 +56,9 @@ def two_layer_flow(
 
     Args:
         t: times >= 0 of any shape, in the units of ``tau``.
-        w1: first layer at t = 0.
-        w2: second layer at t = 0.
-        sigma_yx: input-output correlation <y x^T> (a mean over examples, SCIENCE 1).
+        w1: first layer at t = 0, (hidden, in).
+        w2: second layer at t = 0, (out, hidden).
+        sigma_yx: input-output correlation <y x^T>, (out, in): a mean over examples (SCIENCE 1).
         tau: time constant.
         sigma_x: input correlation <x x^T>: the variance of each input, or a matrix, which must be
             that multiple of the identity.
@@ -67,9 +70,9 @@ def two_layer_flow(
             e-foldings of the fastest mode, what has not been learned is not going to be seen.
 
     Returns:
-        W2 W1 at each time. NaN inside ``jit`` if the start is not balanced. Derivatives with
-        respect to the weights mean something along balanced changes only; lambda follows as the
-        mean over the diagonal.
+        W2 W1 at each time, (*times, out, in). NaN inside ``jit`` if the start is not balanced.
+        Derivatives with respect to the weights mean something along balanced changes only; lambda
+        follows as the mean over the diagonal.
 
     Raises:
         ValueError: shapes that do not fit, a start that is not balanced, a ``sigma_x`` that is
@@ -85,28 +88,41 @@ def two_layer_flow(
     first, second = first * scale, second * scale
     lam, balanced = _balance(first, second, tol)
 
-    q = jnp.concatenate([first.T, second])
-    force = _force(target, lam)
-    frame, rates, parts = _frame(*(jax.lax.stop_gradient(x) for x in (target, lam)))
+    fastest = jnp.hypot(jnp.linalg.norm(jax.lax.stop_gradient(target), 2), lam / 2)
+    count = _count(times, tau, fastest, dtype)
+    count = count if steps is None else check_integer(steps, "steps", minimum=1)
+    product = _flow(times, first, second, target, lam, jnp.asarray(tau, dtype), count) / variance
+    return jnp.where(balanced & (times >= 0)[..., None, None], product, jnp.nan)
+
+
+@partial(jax.jit, static_argnums=6)
+def _flow(
+    times: jax.Array,
+    w1: jax.Array,
+    w2: jax.Array,
+    sigma: jax.Array,
+    lam: jax.Array,
+    tau: jax.Array,
+    count: int,
+) -> jax.Array:
+    """Return W2 W1 at ``times`` for Sigma^x = I, in ``count`` steps."""
+    q = jnp.concatenate([w1.T, w2])
+    force = _force(sigma, lam)
+    frame, rates, parts = _frame(*(jax.lax.stop_gradient(x) for x in (sigma, lam)))
     start = _coordinates(q, *parts)
     # In value this is diag(rates) exactly, so that zeros stay zeros; its tangents are those of F.
     turned = frame.T @ force @ frame
     turned = jnp.diag(rates) + (turned - jax.lax.stop_gradient(turned))
     fastest = jnp.max(jnp.abs(rates))
-    count = _count(times, tau, fastest, dtype) if steps is None else steps
-    if count < 1:
-        raise ValueError(f"steps is {count}; it must be at least 1.")
-    last = _folds(dtype) * count / jnp.where(fastest > 0, fastest, 1.0)
-    reached = jnp.minimum(scaled_time(times, jnp.asarray(tau, dtype)), last)
+    last = _folds(times.dtype) * count / jnp.where(fastest > 0, fastest, 1.0)
+    reached = jnp.minimum(scaled_time(times, tau), last)
 
     def at(time: jax.Array) -> jax.Array:
         rows = frame @ _propagate(start, turned, time / count, count)
-        width = first.shape[1]
+        width = w1.shape[1]
         return rows[width:] @ rows[:width].T
 
-    product = jax.vmap(at)(reached.ravel()).reshape(*times.shape, *target.shape) / variance
-    sound = balanced & (times >= 0)[..., None, None]
-    return jnp.where(sound, product, jnp.nan)
+    return jax.vmap(at)(reached.ravel()).reshape(*times.shape, *sigma.shape)
 
 
 def _propagate(q: jax.Array, force: jax.Array, step: jax.Array, count: int) -> jax.Array:
@@ -123,7 +139,7 @@ def _propagate(q: jax.Array, force: jax.Array, step: jax.Array, count: int) -> j
         gain = gain + grow @ gain @ grow
         grow = grow @ grow
 
-    def advance(q: jax.Array, _: None) -> tuple[jax.Array, None]:
+    def advance(q: jax.Array, _: Any) -> tuple[jax.Array, None]:
         gram = jnp.eye(q.shape[1], dtype=q.dtype) + q.T @ gain @ q
         lower = jnp.linalg.cholesky(gram, symmetrize_input=True)
         return jax.scipy.linalg.solve_triangular(lower, (grow @ q).T, lower=True).T, None
@@ -191,7 +207,7 @@ def _check_shapes(w1: jax.Array, w2: jax.Array, sigma: jax.Array) -> None:
         )
 
 
-def _whitened_variance(sigma_x: ArrayLike, width: int, dtype: np.dtype) -> jax.Array:
+def _whitened_variance(sigma_x: ArrayLike, width: int, dtype: Any) -> jax.Array:
     given = jnp.asarray(sigma_x, dtype)
     if given.ndim == 0:
         check_all(sigma_x, lambda x: x > 0, "sigma_x", "above 0")
@@ -213,7 +229,7 @@ def _whitened_variance(sigma_x: ArrayLike, width: int, dtype: np.dtype) -> jax.A
     return jnp.where(relative <= limit, variance, jnp.nan)
 
 
-def _balance(w1: jax.Array, w2: jax.Array, tol: float | None) -> tuple[jax.Array, jax.Array]:
+def _balance(w1: jax.Array, w2: jax.Array, tol: float | int | None) -> tuple[jax.Array, jax.Array]:
     """Return lambda and whether the start is balanced; raise if it is known not to be."""
     limit = math.sqrt(float(jnp.finfo(w1.dtype).eps)) if tol is None else tol
     outgoing, incoming = w2.T @ w2, w1 @ w1.T
@@ -232,12 +248,12 @@ def _balance(w1: jax.Array, w2: jax.Array, tol: float | None) -> tuple[jax.Array
     return lam, balanced
 
 
-def _folds(dtype: np.dtype) -> float:
+def _folds(dtype: Any) -> float:
     # One factor loses e^{2 folds} of precision: 3e3 of 1e16, 50 of 1e7.
     return 4.0 if jnp.finfo(dtype).bits == 64 else 2.0
 
 
-def _count(times: jax.Array, tau: ArrayLike, fastest: jax.Array, dtype: np.dtype) -> int:
+def _count(times: jax.Array, tau: ArrayLike, fastest: jax.Array, dtype: Any) -> int:
     known = [concrete(x) for x in (times, tau, fastest)]
     if any(x is None for x in known):
         return 512

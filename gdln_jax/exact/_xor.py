@@ -8,7 +8,7 @@ q = d/s; this form has no cancellation late in training.
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +16,13 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from gdln_jax._checks import check_choice
-from gdln_jax.exact._calculus import POLISH, as_floats, check_all
+from gdln_jax.exact._calculus import as_floats, check_all
 from gdln_jax.exact._modes import linear_mode_time, solve_linear
 
 GATINGS = ("linear", "xor")
 
 
+@jax.jit
 def _residual_loss(
     t: jax.Array, s: jax.Array, d: jax.Array, q: jax.Array, a0: jax.Array, tau: jax.Array
 ) -> jax.Array:
@@ -59,7 +60,7 @@ def margin_loss(
     a0: ArrayLike,
     tau: ArrayLike = 1.0,
     *,
-    gating: Literal["linear", "xor"],
+    gating: str,
 ) -> Float[Array, "..."]:
     """Loss of XoR with a third, linearly separating feature +-Delta (H Fig. 2).
 
@@ -91,7 +92,7 @@ def margin_time(
     a0: ArrayLike,
     tau: ArrayLike = 1.0,
     *,
-    gating: Literal["linear", "xor"],
+    gating: str,
 ) -> Float[Array, "..."]:
     """Time at which ``margin_loss`` is at ``level``: its exact inverse for levels in (0, 1/2).
 
@@ -117,7 +118,7 @@ def margin_crossover(
     a0: ArrayLike,
     level: ArrayLike = 0.2,
     *,
-    equal: Literal["pathways", "total_units"] = "pathways",
+    equal: str = "pathways",
 ) -> Float[Array, "..."]:
     """Margin Delta at which both gatings reach the loss ``level`` at the same time.
 
@@ -144,9 +145,11 @@ def margin_crossover(
     check_choice(equal, ("pathways", "total_units"), "equal")
     check_all(a0, lambda x: x > 0, "a0", "above 0")
     check_all(level, lambda x: (x > 0) & (x < 0.5), "level", "between 0 and 1/2")
-    a0, level = as_floats(a0, level)
-    share = 1.0 if equal == "pathways" else 0.5
+    return _crossover(*as_floats(a0, level), 1.0 if equal == "pathways" else 0.5)
 
+
+@partial(jax.jit, static_argnums=2)
+def _crossover(a0: jax.Array, level: jax.Array, share: float) -> jax.Array:
     def lead(delta: jax.Array, a0: jax.Array, level: jax.Array) -> jax.Array:
         """Positive where XoR gating is the faster one."""
         linear = margin_time(level, delta, a0, gating="linear")
@@ -160,23 +163,25 @@ def _first_sign_change(
     f: Callable[[jax.Array, jax.Array, jax.Array], jax.Array], a0: jax.Array, level: jax.Array
 ) -> jax.Array:
     """Return the smallest x in (0.7, 10) where ``f`` turns negative, with its derivatives."""
+    fixed = jax.lax.stop_gradient((a0, level))
     # Where XoR starts beyond the level its time is negative and the gatings are not comparable;
     # f > 0 there, so that such points never count as a crossing.
     grid = jnp.linspace(0.7, 10, 512, dtype=a0.dtype)
-    values = f(grid, a0, level)
+    values = f(grid, *fixed)
     index = jnp.argmax(values < 0)
     found = (values[index] < 0) & (index > 0)
-    low, high = grid[jnp.maximum(index - 1, 0)], grid[index]
 
-    def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def halve(_: Any, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         low, high = ends
         middle = (low + high) / 2
-        below = f(middle, a0, level) < 0
+        below = f(middle, *fixed) < 0
         return jnp.where(below, low, middle), jnp.where(below, middle, high)
 
-    low, high = jax.lax.fori_loop(0, 50, halve, (low, high))
-    x = jax.lax.stop_gradient(jnp.where(found, (low + high) / 2, 1.0))
-    for _ in range(POLISH):
+    ends = (grid[jnp.maximum(index - 1, 0)], grid[index])
+    low, high = jax.lax.fori_loop(0, 50, halve, ends)
+    x = jnp.where(found, (low + high) / 2, 1.0)
+    # Two differentiated Newton steps from the root carry derivatives up to the third.
+    for _ in range(2):
         value, slope = jax.jvp(lambda x: f(x, a0, level), (x,), (jnp.ones_like(x),))
         x = jnp.where(found, x - value / jnp.where(slope == 0, 1.0, slope), 1.0)
     return jnp.where(found, x, jnp.nan)

@@ -1,0 +1,342 @@
+"""When a loss or a mode crosses a level, and how that time depends on everything else.
+
+The time t* solves value(t*, theta) = level, so that dt*/dtheta = -(dvalue/dtheta)/(dvalue/dt):
+the implicit function theorem, whatever located the root. Floor 3: knows no dynamics; callers
+hand in a curve or an ODE.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+from jax.core import Tracer
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, PyTree, Scalar
+
+_MAX_STEPS = 200_000
+
+
+class Crossing(eqx.Module):
+    """When a level was crossed: ``time`` (inf if never, NaN if the solver failed), ``reached``."""
+
+    time: Float[Array, "..."]
+    """Time of the first crossing, in the caller's units."""
+    reached: Bool[Array, "..."]
+    """Whether the level was crossed; where not, ``time`` is inf and its derivatives are 0."""
+
+    def __repr__(self) -> str:
+        if isinstance(self.time, Tracer):
+            return f"Crossing(time={self.time}, reached={self.reached})"
+        count, total = int(np.sum(np.asarray(self.reached))), np.asarray(self.reached).size
+        return f"Crossing(time={np.asarray(self.time)}, reached {count} of {total})"
+
+
+def time_to(
+    level: ArrayLike,
+    *,
+    curve: Callable[..., Array] | None = None,
+    ode: Callable[..., PyTree] | None = None,
+    y0: PyTree | None = None,
+    measure: Callable[..., Array] | None = None,
+    args: Any = None,
+    t0: ArrayLike = 0.0,
+    t1: ArrayLike | None = None,
+    search: Float[Array, " time"] | np.ndarray | None = None,
+    rtol: ArrayLike | None = None,
+    atol: ArrayLike | None = None,
+    solver: diffrax.AbstractSolver | None = None,
+    adjoint: diffrax.AbstractAdjoint | None = None,
+    max_steps: int = _MAX_STEPS,
+    throw: bool = True,
+) -> Crossing:
+    """Return the first time at which a quantity crosses ``level``, in either direction.
+
+    From a closed form: ``time_to(0.25, curve=lambda t: exact.xor_loss(t, a0))``. The first sign
+    change of ``curve - level`` on the times ``search`` is bracketed and bisected to rounding
+    (optimistix); a curve that crosses and comes back between two of them goes unseen.
+
+    From an ODE: ``time_to(0.1, ode=f, y0=y0, measure=m, t1=100.)`` solves ``dy/dt = f(t, y, args)``
+    until ``m(t, y, args)`` crosses the level (a real-valued diffrax event with a root finder: a
+    boolean one has no derivative), then solves once more up to that time and takes Newton steps
+    on the true velocity, since the event itself is located on an interpolant only.
+
+    Differentiable in the level and in all parameters, passed in ``args`` and ``y0`` or closed
+    over: first and second derivatives. For an ODE, in reverse mode by default; pass
+    ``adjoint=diffrax.ForwardMode()`` for ``jacfwd`` and ``diffrax.DirectAdjoint()`` for both and
+    for second derivatives.
+
+    Args:
+        level: number or array; every element has its own crossing.
+        curve: function of t (and of ``args`` as second argument if those are given), real-valued,
+            also at array-free scalars; it must be finite on the times searched.
+        ode: vector field ``f(t, y, args)`` with the structure of ``y0``; divide by tau yourself.
+        y0: state at ``t0``: any pytree of arrays.
+        measure: the scalar to watch, ``m(t, y, args)``.
+        args: parameters handed to ``curve``, ``ode`` and ``measure``.
+        t0: start; a value that equals the level there is crossed at t0.
+        t1: end, after which the level counts as never reached. Required for an ODE; for a curve
+            the default is 2^65, far beyond any learning time in units of its rate.
+        search: increasing times (time,) on which a curve is first looked at. By default t0 and a
+            geometric grid from t0 up to t1, two points per octave over 100 octaves.
+        rtol: relative tolerance of the ODE solver: 1e-10, or 1e-6 in float32.
+        atol: absolute tolerance, by default rtol times the smallest non-zero entry of ``y0``, so
+            that a plateau of 1e-30 is resolved (PITFALLS 1).
+        solver: diffrax solver; default ``Dopri8`` in float64, ``Tsit5`` in float32.
+        adjoint: diffrax adjoint.
+        max_steps: limit on the steps of the ODE solver.
+        throw: raise when the ODE solver gives up; under ``jit`` or ``vmap`` its time is NaN.
+
+    Returns:
+        ``Crossing(time, reached)`` with the shape of ``level``.
+
+    Raises:
+        ValueError: not exactly one of ``curve`` and ``ode``, or an argument that it needs is
+            missing or belongs to the other.
+        RuntimeError: the ODE solver gave up.
+    """
+    _check_arguments(curve, ode, y0, measure, t1, search)
+    if curve is not None:
+        return _of_curve(curve, jnp.asarray(level), args, t0, t1, search)
+    assert ode is not None
+    assert measure is not None
+    y0 = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf, 1.0)), y0)
+    dtype = jnp.result_type(*jax.tree.leaves(y0))
+    narrow = jnp.finfo(dtype).bits < 64
+    rtol = jnp.asarray((1e-6 if narrow else 1e-10) if rtol is None else rtol, dtype)
+    atol = rtol * _smallest(y0, dtype) if atol is None else jnp.asarray(atol, dtype)
+    if solver is None:
+        solver = diffrax.Tsit5() if narrow else diffrax.Dopri8()
+    adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
+    controller = diffrax.PIDController(rtol=rtol, atol=atol)
+    start, stop = jnp.asarray(t0, dtype), jnp.asarray(t1, dtype)
+    solve = _Solve(ode, measure, solver, controller, adjoint, max_steps)
+
+    levels = jnp.asarray(level, dtype)
+
+    def one(value: Array) -> tuple[Array, Array, Array]:
+        return _of_ode(solve, value, y0, args, start, stop)
+
+    times, reached, failed = one(levels) if levels.ndim == 0 else jnp.vectorize(one)(levels)
+    if throw and not isinstance(failed, Tracer) and bool(jnp.any(failed)):
+        raise RuntimeError(
+            f"the ODE solver gave up before t1 = {t1} (max_steps = {max_steps}) and before the "
+            "level was crossed; raise max_steps, loosen rtol, or give a stiff solver."
+        )
+    return Crossing(times, reached)
+
+
+def until_learned(
+    remaining: Callable[[Any, PyTree, Any], Float[Array, " mode"]], level: float | int = 0.01
+) -> diffrax.Event:
+    """Build the diffrax event that ends a run once EVERY mode is learned to within ``level``.
+
+    A global criterion (steady state, norm of the gradient) fires on the initial plateau, where
+    nothing moves either, and stops before the slow modes (PITFALLS 3). Here every mode reports
+    what is left of it, 1 on the plateau and 0 at the end, and the largest counts. The condition
+    is real-valued and is located by a root finder, so that the final time has a derivative.
+
+    Args:
+        remaining: ``remaining(t, y, args)`` -> fraction left of each mode, for example
+            ``unlearned(product_of_weights, s, d)``.
+        level: the fraction at which a mode counts as learned, above 0. A run that starts with
+            all modes learned does not end by this event.
+
+    Returns:
+        An event for ``diffrax.diffeqsolve(..., event=...)``.
+
+    Raises:
+        ValueError: a ``level`` that is not above 0; an exact 0 is never reached.
+    """
+    if not level > 0:
+        raise ValueError(f"level is {level!r}; it must be above 0 (an exact 0 is never reached).")
+
+    def condition(t: Any, y: PyTree, args: Any, **_: Any) -> Scalar:
+        return (jnp.max(remaining(t, y, args)) - level).astype(float)
+
+    return diffrax.Event(condition, _located(jnp.result_type(float)), direction=False)
+
+
+def unlearned(a: ArrayLike, s: ArrayLike, d: ArrayLike) -> Float[Array, "..."]:
+    """Return what is left of each mode, ``|1 - d a/s|``; |d a| for modes with s = 0.
+
+    It is the factor of the gradient (s - d a) that vanishes at the end only. The gradient itself
+    also vanishes at the start, with the weights.
+    """
+    dtype = jnp.result_type(a, s, d, 1.0)
+    a, s, d = (jnp.asarray(value, dtype) for value in (a, s, d))
+    return jnp.abs(s - d * a) / jnp.where(s == 0, 1.0, jnp.abs(s))
+
+
+def _check_arguments(curve: Any, ode: Any, y0: Any, measure: Any, t1: Any, search: Any) -> None:
+    if (curve is None) == (ode is None):
+        raise ValueError("give exactly one of curve (a function of t) and ode (a vector field).")
+    needed = {"y0": y0, "measure": measure}
+    if curve is not None:
+        extra = [name for name, value in needed.items() if value is not None]
+        if extra:
+            raise ValueError(f"{' and '.join(extra)} belong to ode; a curve needs neither.")
+        return
+    missing = [name for name, value in {**needed, "t1": t1}.items() if value is None]
+    if missing:
+        raise ValueError(f"ode also needs {', '.join(missing)}.")
+    if search is not None:
+        raise ValueError("search belongs to curve; an ode is watched at every step.")
+
+
+def _of_curve(
+    curve: Callable[..., Array], levels: Array, args: Any, t0: Any, t1: Any, search: Any
+) -> Crossing:
+    value = (lambda t, _: curve(t)) if args is None else curve
+    dtype = jnp.result_type(levels, t0, 0.0 if search is None else search, 1.0)
+    if search is None:
+        octaves = np.concatenate([[0.0], 2.0 ** (np.arange(-200, 1) / 2)])
+        span = 2.0**65 if t1 is None else jnp.asarray(t1, dtype) - jnp.asarray(t0, dtype)
+        times = jnp.asarray(t0, dtype) + span * jnp.asarray(octaves, dtype)
+    else:
+        times = jnp.asarray(search, dtype)
+    values = jax.vmap(lambda t: jnp.asarray(value(t, args)))(times)
+    if values.shape != times.shape:
+        raise ValueError(
+            f"curve returns shape {values.shape[1:]} at one time; it must return a number. Use "
+            "jax.vmap over parameters around time_to."
+        )
+    bits = jnp.finfo(dtype).nmant + 8
+
+    def one(level: Array) -> tuple[Array, Array]:
+        gaps = jax.lax.stop_gradient(values - level)
+        side = jnp.where(gaps[0] < 0, -1.0, 1.0).astype(gaps.dtype)
+        crossed = gaps * side <= 0
+        found = jnp.any(crossed)
+        index = jnp.argmax(crossed)
+        low, high = times[jnp.maximum(index - 1, 0)], times[index]
+        low, high = jax.lax.stop_gradient((low, high))
+
+        def gap(t: Array, given: Any) -> Array:
+            """Fall from positive to negative through the crossing; without one, through low."""
+            theirs, level = given
+            return jnp.where(found, side * (value(t, theirs) - level), low - t)
+
+        # Bisection also tests |gap| < atol, in the units of the curve, where no absolute number
+        # is right for levels from 1 to 1e-30: it is run to the last bit instead.
+        root = optx.root_find(
+            gap,
+            optx.Bisection(rtol=0.0, atol=0.0, flip=True),
+            (low + high) / 2,
+            (args, level),
+            options={"lower": low, "upper": high},
+            max_steps=bits,
+            throw=False,
+        ).value
+        return jnp.where(found, root, jnp.inf), found
+
+    times_, reached = one(levels) if levels.ndim == 0 else jnp.vectorize(one)(levels)
+    return Crossing(times_, reached)
+
+
+class _Solve(eqx.Module):
+    """What does not change between the two solves of an ODE."""
+
+    ode: Callable[..., PyTree]
+    measure: Callable[..., Array]
+    solver: diffrax.AbstractSolver
+    controller: diffrax.AbstractStepSizeController
+    adjoint: diffrax.AbstractAdjoint
+    max_steps: int
+
+    def __call__(
+        self, t0: Array, t1: Array, y0: PyTree, args: Any, event: diffrax.Event | None
+    ) -> diffrax.Solution:
+        return diffrax.diffeqsolve(
+            diffrax.ODETerm(self.ode),
+            self.solver,
+            t0,
+            t1,
+            None,
+            y0,
+            args,
+            saveat=diffrax.SaveAt(t1=True),
+            stepsize_controller=self.controller,
+            adjoint=self.adjoint,
+            event=event,
+            max_steps=self.max_steps,
+            throw=False,
+        )
+
+
+def _of_ode(
+    solve: _Solve, level: Array, y0: PyTree, args: Any, t0: Array, t1: Array
+) -> tuple[Array, Array, Array]:
+    """Return the time, whether the level was crossed, and whether the solver failed."""
+    event_time, reached, failed = _locate(solve, level, y0, args, t0, t1)
+
+    # y at the located time, with derivatives; then Newton steps along the solution through it,
+    # y + h y' + h^2/2 y''. Two of them carry first and second derivatives.
+    until = jnp.where(reached, event_time, t0)
+    y = jax.tree.map(lambda leaf: leaf[-1], solve(t0, until, y0, args, None).ys)
+    one = jnp.ones_like(until)
+    velocity, bend = jax.jvp(
+        lambda t, y: solve.ode(t, y, args), (until, y), (one, solve.ode(until, y, args))
+    )
+
+    def gap(step: Array) -> Array:
+        moved = jax.tree.map(lambda y, v, b: y + step * v + step**2 / 2 * b, y, velocity, bend)
+        return solve.measure(until + step, moved, args) - level
+
+    step = jnp.zeros_like(until)
+    for _ in range(2):
+        value, slope = jax.jvp(gap, (step,), (jnp.ones_like(step),))
+        usable = reached & (slope != 0)
+        step = step - jnp.where(usable, value, 0.0) / jnp.where(usable, slope, 1.0)
+    time = jnp.where(reached, until + step, jnp.where(failed, jnp.nan, jnp.inf))
+    return time, reached, failed
+
+
+def _locate(
+    solve: _Solve, level: Array, y0: PyTree, args: Any, t0: Array, t1: Array
+) -> tuple[Array, Array, Array]:
+    """Return the event's time without derivatives: none may pass through its interpolant."""
+    # Closed-over parameters become leaves, so that they too can be cut off.
+    ode = eqx.filter_closure_convert(solve.ode, t0, y0, args)
+    measure = eqx.filter_closure_convert(solve.measure, t0, y0, args)
+    still = eqx.tree_at(lambda s: (s.ode, s.measure), solve, (ode, measure))
+    still, level, y0, args, t0, t1 = jax.tree.map(
+        lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf,
+        (still, level, y0, args, t0, t1),
+    )
+    first = still.measure(t0, y0, args) - level
+    side = jnp.where(first < 0, -1.0, 1.0)
+
+    def condition(t: Array, y: PyTree, args: Any, **_: Any) -> Array:
+        # In JAX's default float: diffrax compares it with a literal.
+        return (side * (still.measure(t, y, args) - level)).astype(float)
+
+    event = diffrax.Event(condition, _located(level.dtype))
+    solution = still(t0, t1, y0, args, event)
+    assert solution.ts is not None
+    assert solution.event_mask is not None
+    at_start = first == 0
+    reached = solution.event_mask | at_start
+    good = solution.result == diffrax.RESULTS.successful
+    failed = ~reached & ~good
+    return jnp.where(at_start, t0, solution.ts[-1]), reached, failed
+
+
+def _located(dtype: Any) -> optx.Bisection:
+    # The condition falls through 0 (flip), and at the end of the run so does the placeholder that
+    # diffrax puts where no event happened. The tolerance follows the dtype: 1e-8 fails in float32.
+    eps = float(jnp.finfo(dtype).eps)
+    return optx.Bisection(rtol=8 * eps, atol=math.sqrt(eps), flip=True)
+
+
+def _smallest(y0: PyTree, dtype: Any) -> Array:
+    leaves = jnp.concatenate([jnp.abs(jnp.ravel(leaf)) for leaf in jax.tree.leaves(y0)])
+    sizes = jnp.where(leaves > 0, leaves, jnp.inf)
+    smallest = jax.lax.stop_gradient(jnp.min(sizes))
+    floor = float(jnp.finfo(dtype).tiny) / float(jnp.finfo(dtype).eps)
+    return jnp.where(jnp.isfinite(smallest), jnp.maximum(smallest, floor), 1.0)

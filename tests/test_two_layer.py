@@ -1,0 +1,157 @@
+"""``exact.two_layer_flow`` against the flow itself, the mode formulas, and its own assumptions.
+
+System: two layers, any weights, whitened input (tests/README), the Riccati solution of Fukumizu
+(1998) and Braun et al. (2022). The ODE is solved at 1e-13, the maps compared to 1e-9.
+"""
+
+import itertools
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gdln_jax import exact
+from gdln_jax._balanced import balanced_pair
+
+TIMES = np.array([0.0, 0.5, 3.0, 10.0, 40.0])
+
+
+@jax.jit
+def simulate(w1, w2, sigma, sigma_x):
+    def velocity(_, w, args):
+        gap = args[0] - args[1] * w[1] @ w[0]
+        return w[1].T @ gap, gap @ w[0].T
+
+    ys = diffrax.diffeqsolve(
+        diffrax.ODETerm(velocity),
+        diffrax.Dopri8(),
+        0.0,
+        TIMES[-1],
+        None,
+        (w1, w2),
+        (sigma, sigma_x),
+        saveat=diffrax.SaveAt(ts=TIMES),
+        stepsize_controller=diffrax.PIDController(rtol=1e-13, atol=1e-16),
+        max_steps=100_000,
+    ).ys
+    return ys[1] @ ys[0]
+
+
+def possible(widths, lam):
+    return lam == 0 or (widths[2] if lam > 0 else widths[0]) >= widths[1]
+
+
+CASES = [
+    (widths, lam)
+    for widths in [*itertools.permutations((2, 3, 5)), (3, 3, 3)]
+    for lam in (-0.4, 0.0, 1e-9, 0.4)
+    if possible(widths, lam)
+]
+
+
+@pytest.mark.parametrize(("widths", "lam"), CASES)
+def test_follows_the_flow_from_balanced_weights(widths, lam, key):
+    """Unaligned frames, bottlenecks, and large t, where the bottleneck keeps the largest modes."""
+    w1, w2 = balanced_pair(key, widths, lam, scale=0.02)
+    sigma = jax.random.normal(jax.random.fold_in(key, 1), (widths[2], widths[0]))
+    got = exact.two_layer_flow(1.7 * TIMES, w1, w2, sigma, 1.7, sigma_x=0.7)
+    np.testing.assert_allclose(got, simulate(w1, w2, sigma, 0.7), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(got[0], w2 @ w1, rtol=0, atol=1e-14)
+
+
+def test_limit_is_the_best_map_that_fits_the_bottleneck(key):
+    sigma = jax.random.normal(key, (5, 4))
+    u, s, vt = np.linalg.svd(sigma)
+    for hidden in (2, 4, 7):
+        w1, w2 = balanced_pair(key, (4, hidden, 5), 0.0, scale=1e-3)
+        best = (u[:, :4] * np.where(np.arange(4) < hidden, s, 0)) @ vt
+        got = exact.two_layer_flow(jnp.inf, w1, w2, sigma)
+        np.testing.assert_allclose(got, best, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("a0", [1e-3, 1e-30])
+def test_is_the_mode_formula_on_deep_plateaus_and_at_100_half_times(a0):
+    """Modes 1e30 apart in time do not contaminate each other; the slow one has s ten times less."""
+    s = np.array([0.7, 0.07])
+    root = np.sqrt(a0) * jnp.eye(2)
+    t = np.array([0, 0.5, 1, 2, 100]) * np.log(s[1] / a0) / (2 * s[1])
+    got = exact.two_layer_flow(t, root, root, jnp.diag(s))
+    wanted = np.stack([exact.linear_mode(t, s[i], 1.0, a0) for i in range(2)])
+    np.testing.assert_allclose(got[:, [0, 1], [0, 1]].T, wanted, rtol=1e-10)
+    assert not np.any(got[:, [0, 1], [1, 0]])
+
+
+def test_is_the_unbalanced_mode_formula():
+    w1, w2, s = np.array([[0.3]]), np.array([[-0.8]]), np.array([[0.7]])
+    t = np.linspace(0, 12, 7)
+    got = exact.two_layer_flow(t, w1, w2, s, sigma_x=0.4)
+    np.testing.assert_allclose(
+        got[:, 0, 0], exact.unbalanced_mode(t, 0.7, 0.4, 0.3, -0.8), rtol=0, atol=1e-12
+    )
+
+
+def test_saddle_is_not_left_by_rounding():
+    """W2 = -W1^T with positive targets decays to the saddle at 0 and stays there."""
+    root = jnp.diag(jnp.array([0.3, 0.2]))
+    got = exact.two_layer_flow(np.array([5.0, 1e3]), root, -root, jnp.diag(jnp.array([0.7, 0.3])))
+    wanted = exact.linear_mode(5.0, np.array([0.7, 0.3]), 1.0, np.array([-0.09, -0.04]))
+    np.testing.assert_allclose(jnp.diag(got[0]), wanted, rtol=1e-12)
+    assert np.abs(got[1]).max() < 1e-100
+
+
+def test_gradients_survive_repeated_singular_values(key):
+    """PITFALLS 5: Sigma = identity is the worst case for a derivative through an SVD."""
+    w1, w2 = balanced_pair(key, (3, 4, 3), 0.0, scale=0.1)
+    direction = jax.random.normal(jax.random.fold_in(key, 2), (3, 3))
+
+    def f(x):
+        sigma = jnp.eye(3) + x * direction
+        # Scaling both layers keeps the balance.
+        scaled = [w * (1 + 0.3 * x) for w in (w1, w2)]
+        out = exact.two_layer_flow(2.0 + x, *scaled, sigma, 1.3, sigma_x=0.8 + x, steps=64)
+        return jnp.sum(out * direction)
+
+    h = 1e-5
+    wanted = (f(h) - f(-h)) / (2 * h)
+    second = (f(1e-3) - 2 * f(0.0) + f(-1e-3)) / 1e-6
+    assert abs(jax.grad(f)(0.0) - wanted) < 1e-7
+    assert abs(jax.jacfwd(f)(0.0) - wanted) < 1e-7
+    assert abs(jax.jacfwd(jax.grad(f))(0.0) / second - 1) < 1e-4
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_finite_with_finite_gradients_at_any_time(dtype, key):
+    w1, w2 = balanced_pair(key, (3, 2, 4), 0.1, scale=1e-3, dtype=dtype)
+    sigma = jax.random.normal(key, (4, 3), dtype)
+    f = jax.jit(jax.value_and_grad(lambda *x: jnp.sum(exact.two_layer_flow(*x) ** 2), (0, 1, 2, 3)))
+    for t in (0.0, 1.0, 100.0, 1e6, np.inf):
+        value, gradient = f(dtype(t), w1, w2, sigma)
+        assert value.dtype == dtype
+        assert all(np.all(np.isfinite(leaf)) for leaf in (value, *gradient))
+
+
+def test_more_steps_change_nothing(key):
+    w1, w2 = balanced_pair(key, (3, 2, 4), -0.1, scale=1e-2)
+    sigma = jax.random.normal(key, (4, 3))
+    runs = [exact.two_layer_flow(9.0, w1, w2, sigma, steps=n) for n in (32, 100, 512)]
+    np.testing.assert_allclose(runs[1], runs[0], rtol=0, atol=1e-11)
+    np.testing.assert_allclose(runs[2], runs[0], rtol=0, atol=1e-11)
+
+
+def test_refusals(key):
+    w1, w2 = balanced_pair(key, (3, 2, 4), 0.1)
+    sigma = jnp.ones((4, 3))
+    with pytest.raises(ValueError, match="not balanced"):
+        exact.two_layer_flow(1.0, w1.at[0, 0].add(0.1), w2, sigma)
+    with pytest.raises(ValueError, match=r"\(hidden, in\), \(out, hidden\), \(out, in\)"):
+        exact.two_layer_flow(1.0, w2, w1, sigma)
+    with pytest.raises(ValueError, match="multiple of the identity"):
+        exact.two_layer_flow(1.0, w1, w2, sigma, sigma_x=jnp.diag(jnp.array([1.0, 1.0, 2.0])))
+    with pytest.raises(ValueError, match="sigma_x"):
+        exact.two_layer_flow(1.0, w1, w2, sigma, sigma_x=0.0)
+    with pytest.raises(ValueError, match="steps"):
+        exact.two_layer_flow(1.0, w1, w2, sigma, steps=0)
+    unsound = jax.jit(exact.two_layer_flow)(1.0, w1.at[0, 0].add(0.1), w2, sigma)
+    assert np.all(np.isnan(unsound))
