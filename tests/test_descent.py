@@ -33,7 +33,7 @@ def loop(steps, rate, momentum=0.0, weights=SMALL):
     """W <- W - rate v, v <- momentum v + dL/dW, one edge at a time."""
     weights = dict(weights)
     velocity = {k: np.zeros_like(w) for k, w in weights.items()}
-    losses = []
+    losses, last = [], weights
     for _ in range(steps + 1):
         here = BruteForce(GRAPH, DATA, weights)
         losses.append(here.loss())

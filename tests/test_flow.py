@@ -40,18 +40,18 @@ def float32(tree):
 
 
 class TestAccuracy:
-    @pytest.mark.parametrize("s0", [1e-3, 1e-6, 5e-9, 1e-14, 1e-20, 1e-30])
-    def test_the_plateau_of_small_initial_weights_is_resolved(self, s0):
+    def test_the_plateau_of_small_initial_weights_is_resolved(self):
         # PITFALLS 1: half time ln((sigma - s0)/s0)/(2 sigma) at default tolerances
-        t_half = half_time(s0)
-        ts = t_half * np.array([0, 0.5, 1.0, 2.0])
-        run = gradient_flow(mode(s0), DATA, ts)
-        at_half = float(strength(run.models)[2])
-        delay = (SIGMA / 2 - at_half) / (2 * (SIGMA / 2) ** 2)  # first order in the slope
-        assert abs(delay) < 1e-6 * t_half
-        assert np.all(np.asarray(strength(run.models)) > 0)
-        np.testing.assert_allclose(strength(run.models), closed_form(ts, s0), rtol=1e-7)
-        assert int(run.status) == 0
+        for s0 in (1e-3, 1e-6, 5e-9, 1e-14, 1e-20, 1e-30):
+            t_half = half_time(s0)
+            ts = t_half * np.array([0, 0.5, 1.0, 2.0])
+            run = gradient_flow(mode(s0), DATA, ts)
+            at_half = float(strength(run.models)[2])
+            delay = (SIGMA / 2 - at_half) / (2 * (SIGMA / 2) ** 2)  # first order in the slope
+            assert abs(delay) < 1e-6 * t_half
+            assert np.all(np.asarray(strength(run.models)) > 0)
+            np.testing.assert_allclose(strength(run.models), closed_form(ts, s0), rtol=1e-7)
+            assert int(run.status) == 0
 
     def test_values_between_steps_are_as_good(self):
         ts = np.linspace(0, 3, 301)
@@ -61,18 +61,17 @@ class TestAccuracy:
         np.testing.assert_allclose(run.losses, (SIGMA - wanted) ** 2 / 2, rtol=0, atol=1e-8)
         np.testing.assert_allclose(run.ts, ts)
 
-    @pytest.mark.parametrize("scale", [1.0, 1e-9])
-    def test_float32(self, scale):
-        ts = np.array([0, 0.5, 1.0, 2.0]) * half_time(1e-3 * scale)
-        run = gradient_flow(float32(mode(1e-3 * scale)), float32(DATA), ts)
-        assert run.losses.dtype == np.float32
-        np.testing.assert_allclose(
-            strength(run.models), closed_form(ts, 1e-3 * scale), rtol=2e-3, atol=1e-4 * scale
-        )
+    def test_float32(self):
+        for s0 in (1e-3, 1e-12):
+            ts = np.array([0, 0.5, 1.0, 2.0]) * half_time(s0)
+            run = gradient_flow(float32(mode(s0)), float32(DATA), ts)
+            assert run.losses.dtype == np.float32
+            # Growth by exp(2 sigma t) turns the step's 1e-5 into some 1e-4 of s.
+            np.testing.assert_allclose(strength(run.models), closed_form(ts, s0), rtol=1e-3)
 
     def test_time_is_in_units_of_tau(self):
         # tau dW/dt = -dL/dW: W(t; tau) = W(t / tau; 1)
-        ts = np.linspace(0, 2, 5)
+        ts = np.linspace(0, 2, 4)
         one = gradient_flow(mode(1e-3), DATA, ts)
         slow = gradient_flow(mode(1e-3), DATA, 2.5 * ts, tau=2.5)
         np.testing.assert_allclose(slow.losses, one.losses, rtol=0, atol=1e-9)
@@ -109,18 +108,15 @@ class TestDerivatives:
         return closed_form(1.0, s0) ** 2 / s0**2 * np.exp(-2 * SIGMA)
 
     def test_reverse_mode(self):
-        solver = diffrax.Bosh3()  # compiles faster backwards than the default
-        got = jax.grad(lambda s0: self.final(s0, solver=solver, rtol=1e-7))(0.01)
-        assert float(got) == pytest.approx(self.slope(0.01), rel=1e-5)
+        got = jax.grad(self.final)(0.01)
+        assert float(got) == pytest.approx(self.slope(0.01), rel=1e-7)
 
     def test_forward_mode(self):
         _, got = jax.jvp(lambda s0: self.final(s0, adjoint=diffrax.ForwardMode()), (0.01,), (1.0,))
         assert float(got) == pytest.approx(self.slope(0.01), rel=1e-7)
 
     @pytest.mark.slow
-    def test_the_default_solver_backwards_and_both_modes_of_the_direct_adjoint(self):
-        assert float(jax.grad(self.final)(0.01)) == pytest.approx(self.slope(0.01), rel=1e-6)
-
+    def test_both_modes_of_the_direct_adjoint(self):
         def direct(s0):
             return self.final(s0, adjoint=diffrax.DirectAdjoint(), max_steps=200)
 
@@ -157,7 +153,7 @@ class TestFailures:
     def test_a_flow_to_infinity_is_given_up_at_once(self):
         # dw/dt = 4 w^3 from w0: 1/w^2 = 1/w0^2 - 8 t, at infinity at t = 1/(8 w0^2) = 1.25
         def unbounded(network, data):
-            return -sum(jnp.sum(stack**4) for stack in network.stacks)
+            return -jnp.sum(jnp.stack([jnp.sum(stack**4) for stack in network.stacks]))
 
         with pytest.raises(RuntimeError, match=r"gave up at time 1\.25 of 10 .*runs to infinity"):
             gradient_flow(mode(0.1), DATA, [0.0, 1.0, 10.0], loss=unbounded)

@@ -21,8 +21,8 @@ DIAMOND = [("x", "h"), ("x", "g"), ("h", "y"), ("g", "y")]
         (WIDTHS, [], r"at least one edge"),
         (
             {"input": 1, "output": 1},
-            [("input", "ouput")],
-            r"edge 'input->ouput' uses node 'ouput'.*did you mean 'output'.*'input', 'output'",
+            [("input", "outputs")],
+            r"edge 'input->outputs' uses node 'outputs'.*did you mean 'output'.*'input', 'output'",
         ),
         (WIDTHS, [*DIAMOND, ("x", "h")], r"edge name 'x->h' is used twice; give parallel edges"),
         (WIDTHS, [("x", "h", "a"), ("h", "y", "a"), ("x", "g")], r"edge name 'a' is used twice"),
@@ -101,8 +101,8 @@ def test_nodes_and_edges_can_be_looked_up():
     assert graph.shape("skip") == (7, 4)
     assert [e.name for e in graph.incoming["y"]] == ["h->y", "g->y", "skip"]
     assert [e.name for e in graph.outgoing["x"]] == ["x->h", "x->g", "skip"]
-    with pytest.raises(KeyError, match=r"no edge is called 'skipp' \(did you mean 'skip'"):
-        graph.edge("skipp")
+    with pytest.raises(KeyError, match=r"no edge is called 'skip2' \(did you mean 'skip'"):
+        graph.edge("skip2")
     assert "4 nodes [x:4, h:8, g:8, y:7], 5 edges, 3 paths" in repr(graph)
 
 

@@ -164,7 +164,7 @@ class TestCost:
                 for p in equation.params.values()
                 if isinstance(p, jax.extend.core.ClosedJaxpr)
             ]
-            return len(jaxpr.eqns) + sum(count(j) for j in inner)
+            return len(jaxpr.eqns) + sum(map(count, inner))
 
         assert equations(7) == equations(40) == equations(200)
 
@@ -204,8 +204,9 @@ class TestLeaves:
         before = jax.tree.map(np.array, data)
         network = GatedNetwork(graph, weights)
         optimizer = optax.adam(0.1)
-        momenta = [s for s in jax.tree.leaves(optimizer.init(network)) if jnp.ndim(s) > 0]
-        assert sum(s.size for s in momenta) == 2 * sum(w.size for w in weights.values())
+        state = optimizer.init(network)  # type: ignore[arg-type]
+        momenta = [leaf for leaf in jax.tree.leaves(state) if jnp.ndim(leaf) > 0]
+        assert sum(leaf.size for leaf in momenta) == 2 * sum(w.size for w in weights.values())
         run = train(network, data, optimizer=optimizer, steps=3)
         assert float(run.losses[-1]) < float(run.losses[0])
         chex.assert_trees_all_equal(data, before)

@@ -10,12 +10,17 @@ from random_systems import BruteForce, random_weights
 from gdln_jax import GatedData, GatedNetwork, Graph, PackedData, init, mse, tasks, train
 
 
+def dense(task: tasks.Task) -> GatedData:
+    assert isinstance(task.data, GatedData)
+    return task.data
+
+
 class TestHierarchy:
     def test_features_modes_and_trace_of_the_reference(self, reference):
         known = reference["hierarchy_fig4"]
         task = tasks.hierarchy()
-        np.testing.assert_array_equal(task.data.targets["y"].T, known["Y_rows_7x4"])
-        np.testing.assert_array_equal(task.data.inputs["x"], np.eye(4))
+        np.testing.assert_array_equal(dense(task).targets["y"].T, known["Y_rows_7x4"])
+        np.testing.assert_array_equal(dense(task).inputs["x"], np.eye(4))
         # s of Sigma^yx: sqrt(185)/4, sqrt(41)/4, 3/4, 3/4; Sigma^x = d I; 1/2 trace Sigma^yy
         s = [np.sqrt(185) / 4, np.sqrt(41) / 4, 0.75, 0.75]
         np.testing.assert_allclose(task.meta["s"], s, rtol=1e-14)
@@ -106,7 +111,7 @@ class TestPatterns:
             ((4, 5), {}, r"trained_per_domain is 5, but there are only 4 output domains; K must"),
             ((4, 0), {}, r"trained_per_domain is 0"),
             ((0,), {}, r"num_domains is 0"),
-            ((4, 2), {"pattern": "cylic"}, r"pattern is 'cylic'.*did you mean 'cyclic'"),
+            ((4, 2), {"pattern": "cyclical"}, r"pattern is 'cyclical'.*did you mean 'cyclic'"),
             ((4, 2), {"pattern": "rows_only"}, r"'rows_only' is random: pass key="),
             ((2, 1), {"pattern": np.eye(2)}, r"trained_per_domain is read off a given pattern"),
             ((2,), {"pattern": np.eye(3)}, r"pattern has shape \(3, 3\); expected .* \(2, 2\)"),
@@ -135,7 +140,7 @@ class TestData:
         x = np.array([[1.0, 2.0], [3.0, 4.0]])
         y = np.array([[5.0], [6.0]])
         task = tasks.routing(2, pattern=np.array([[0, 1], [1, 1]]), base=(x, y), width=3)
-        data = task.data
+        data = dense(task)
         zero = np.zeros_like(x)
         np.testing.assert_array_equal(task.meta["routes"], [[0, 1], [1, 0], [1, 1]])
         np.testing.assert_array_equal(data.inputs["x0"], np.concatenate([x, zero, zero]))
@@ -148,15 +153,14 @@ class TestData:
 
     @pytest.mark.parametrize(("m", "k"), [(1, None), (1, 1), (4, 4), (5, 2)])
     def test_compact_equals_dense_and_the_loop(self, m, k):
-        dense = tasks.routing(m, k, width=3)
+        task = tasks.routing(m, k, width=3)
         compact = tasks.routing(m, k, width=3, compact=True)
-        assert isinstance(dense.data, GatedData)
         assert isinstance(compact.data, PackedData)
-        weights = random_weights(dense.graph, np.random.default_rng(0))
-        network = GatedNetwork(dense.graph, weights)
-        loop = BruteForce(dense.graph, dense.data, weights)
+        weights = random_weights(task.graph, np.random.default_rng(0))
+        network = GatedNetwork(task.graph, weights)
+        loop = BruteForce(task.graph, dense(task), weights)
         wanted = loop.gradient()
-        for data in (network.prepare(dense.data), compact.data):
+        for data in (network.prepare(task.data), compact.data):
             value, gradient = jax.value_and_grad(mse)(network, data)
             assert float(value) == pytest.approx(loop.loss(), rel=1e-13)
             for name, w in wanted.items():
@@ -165,6 +169,7 @@ class TestData:
 
     def test_two_hundred_domains(self):
         task = tasks.routing(200, 3, compact=True)
+        assert isinstance(task.data, PackedData)
         assert task.data.num_examples == 200 * 3 * 4
         assert task.data.num_pairs * task.data.rows == 4 * (200 + 200 + 600)
         zero = GatedNetwork.from_stacks(
