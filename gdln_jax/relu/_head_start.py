@@ -1,4 +1,4 @@
-r"""The initial value of a pathway that first grows on another pathway's target (SCIENCE 6; E16-E17).
+r"""The initial value of a pathway that first grows on another one's target (SCIENCE 6; E16-E17).
 
 While both pathways are small, the contextual ones of H grow on everything that correlates with
 their input, also on what the common pathway is about to learn. Their later modes inherit that head
@@ -95,8 +95,10 @@ def head_start(
     """
     own, taken = jnp.asarray(own), jnp.asarray(taken)
     s, d, a0 = (jnp.asarray(value) for value in (s, d, a0))
-    if taken.ndim != 3 or taken.shape[1:] != own.shape or not (
-        s.shape == d.shape == a0.shape == taken.shape[:1]
+    if (
+        taken.ndim != 3
+        or taken.shape[1:] != own.shape
+        or not (s.shape == d.shape == a0.shape == taken.shape[:1])
     ):
         raise ValueError(
             f"own has shape {own.shape}, taken {taken.shape}, s {s.shape}, d {d.shape}, a0 "
