@@ -1,4 +1,4 @@
-"""How well does an effective initial amplitude predict training? `python -m benchmarks.effective_initial`.
+"""Effective initial amplitudes against training: `python -m benchmarks.effective_initial`.
 
 For random networks of several kinds, widths and depths: the time to half of the initial loss in
 gradient descent near the flow, against the time that theory gives from (a) the projected
@@ -38,7 +38,9 @@ def systems():
 
 
 def main():
-    print("| system | init | N_h | projected per edge | projected, one number a mode | expected | fit |")
+    print(
+        "| system | init | N_h | projected per edge | projected, one number a mode | expected | fit |"
+    )
     print("|---|---|---|---|---|---|---|")
     for name, width, task in systems():
         reduction = gdln.reduce(task.graph, task.data)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gdln_jax import init as init
     from gdln_jax import measures as measures
     from gdln_jax import plot as plot
+    from gdln_jax import race as race
     from gdln_jax import recipes as recipes
     from gdln_jax import relu as relu
     from gdln_jax import tasks as tasks
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
     from gdln_jax._statistics import PathStatistics as PathStatistics
     from gdln_jax._statistics import path_statistics as path_statistics
     from gdln_jax._statistics import path_sum_gradient as path_sum_gradient
+    from gdln_jax._times import Crossing as Crossing
+    from gdln_jax._times import time_to as time_to
+    from gdln_jax._times import unlearned as unlearned
+    from gdln_jax._times import until_learned as until_learned
     from gdln_jax._trajectory import Trajectory as Trajectory
     from gdln_jax.losses import cross_entropy as cross_entropy
     from gdln_jax.losses import mse as mse
@@ -74,10 +79,12 @@ else:
         "_effective": ("effective_initial", "expected_initial", "EffectiveInitial"),
         "_reduced_flow": ("ReducedTrajectory",),
         "exact": (),
+        "_times": ("time_to", "Crossing", "until_learned", "unlearned"),
         "tasks": (),
         "relu": (),
         "relu._network": ("ReLUNetwork",),
         "relu._patterns": ("activation_patterns",),
+        "race": (),
         "measures": (),
         "plot": (),
         "recipes": (),

@@ -22,7 +22,7 @@ def balanced_pair(
     widths: tuple[int, ...],
     lam: float | int = 0.0,
     *,
-    scale: float | int | None = None,
+    scale: ArrayLike | None = None,
     product: ArrayLike | None = None,
     dtype: Any = None,
 ) -> tuple[Float[Array, "hidden in"], Float[Array, "out hidden"]]:
@@ -65,7 +65,9 @@ def balanced_pair(
     check_balance_possible((d_in, hidden, out), lam)
     if scale is not None and product is not None:
         raise ValueError("scale and product are both given; give one of them.")
-    if scale is not None and not (math.isfinite(scale) and scale >= 0):
+    if isinstance(scale, Tracer) or scale is None:
+        pass
+    elif not (math.isfinite(float(scale)) and float(scale) >= 0):  # type: ignore[arg-type]
         raise ValueError(f"scale is {scale!r}; it must be a finite number of at least 0.")
 
     dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from gdln_jax._balanced import balanced_pair
 from gdln_jax._graph import Graph
 
 Initialiser = Callable[[Graph, PRNGKeyArray], Any]
@@ -69,33 +70,60 @@ def decoupled(reduction: Any, scale: ArrayLike | Mapping[str, ArrayLike]) -> Ini
     return initialise
 
 
-def balanced(scale: ArrayLike = 1.0) -> Initialiser:
-    r"""Random weights with $\sum_{in} W W^T = \sum_{out} W^T W$ at every hidden node.
+def balanced(lam: float | int = 0.0, *, scale: ArrayLike = 1.0) -> Initialiser:
+    r"""Random weights in which what E8 conserves is `lam` I at every hidden node.
 
-    What E8 conserves is 0 from the start, so b(0) is balanced, though not aligned with the data.
-    Each node v gets a random frame R_v of r orthonormal columns, r the smallest width of the
-    graph, and each edge $W_e = c_e R_{t(e)} R_{s(e)}^T$, whose r singular values are all
-    $c_e = $ `scale` $\sqrt{n_e / \min n}$ with n_e the number of paths through e. On a chain
-    c_e = `scale`; for routing the shared edge starts $\sqrt M$ above the others (N's balanced
-    start, C = 0). Frames are keyed by node name. `scale` may be a traced array.
+    $\sum_{out} W^T W - \sum_{in} W W^T = \lambda I$. The weights are balanced, though not aligned
+    with the data.
+
+    - With one hidden layer, $W_2^T W_2 - W_1 W_1^T = \lambda I$ for any `lam` that the widths
+      allow: lam > 0 needs |y| >= N_h, lam < 0 needs |x| >= N_h. The singular values of W2 W1 are
+      all `scale`^2, so that b(0) = `scale` per edge at lam = 0; at a fixed key the weights are
+      continuous in lam. `exact.two_layer_flow` gives their whole course for whitened inputs.
+    - Any other graph needs lam = 0. Each node v gets a random frame R_v of r orthonormal columns,
+      r the smallest width of the graph, and each edge $W_e = c_e R_{t(e)} R_{s(e)}^T$, whose r
+      singular values are all $c_e = $ `scale` $\sqrt{n_e / \min n}$ with n_e the number of paths
+      through e. On a chain c_e = `scale`; for routing the shared edge starts $\sqrt M$ above the
+      others (N's balanced start, C = 0). Frames are keyed by node name.
+
+    `scale` may be a traced array, `lam` not: its sign decides what is possible.
+
+    **Raises:** `ValueError`, when the weights are drawn, for a `lam` that the graph or its widths
+    do not allow, saying why.
     """
 
     def initialise(graph: Graph, key: PRNGKeyArray) -> dict[str, Array]:
-        rank = min(graph.nodes.values())
-        frames = {}
-        for names in graph.classes.values():
-            shape = (graph.nodes[names[0]], rank)
-            frames.update(zip(names, _draw(key, _words(names), _orthogonal, shape), strict=True))
-        through = _paths_through(graph)
-        least = min(through.values())
-        return {
-            edge.name: jnp.asarray(scale)
-            * math.sqrt(through[edge.name] / least)
-            * (frames[edge.target] @ frames[edge.source].T)
-            for edge in graph.edges
-        }
+        if len(graph.edges) == 2 and len(graph.nodes) == 3 and len(graph.hidden) == 1:
+            (hidden,) = graph.hidden
+            first, second = graph.incoming[hidden][0].name, graph.outgoing[hidden][0].name
+            widths = (graph.shape(first)[1], graph.nodes[hidden], graph.shape(second)[0])
+            product = jnp.square(jnp.asarray(scale))
+            pair = balanced_pair(key, widths, lam, scale=product)
+            return dict(zip((first, second), pair, strict=True))
+        if lam != 0:
+            raise ValueError(
+                f"lam is {lam!r}, but only a chain with one hidden layer can start at lam != 0 "
+                "here; use lam = 0 for this graph."
+            )
+        return _framed(graph, key, scale)
 
     return initialise
+
+
+def _framed(graph: Graph, key: PRNGKeyArray, scale: ArrayLike) -> dict[str, Array]:
+    rank = min(graph.nodes.values())
+    frames = {}
+    for names in graph.classes.values():
+        shape = (graph.nodes[names[0]], rank)
+        frames.update(zip(names, _draw(key, _words(names), _orthogonal, shape), strict=True))
+    through = _paths_through(graph)
+    least = min(through.values())
+    return {
+        edge.name: jnp.asarray(scale)
+        * math.sqrt(through[edge.name] / least)
+        * (frames[edge.target] @ frames[edge.source].T)
+        for edge in graph.edges
+    }
 
 
 def _paths_through(graph: Graph) -> dict[str, int]:

@@ -137,7 +137,7 @@ def test_shared_strengths_of_aligned_weights_are_b1_b2_b3(key):
 
 
 def test_conserved_is_conserved_and_balancedness_is_0_when_balanced(routing, key):
-    balanced = gdln.GatedNetwork.init(routing.graph, gdln.init.balanced(0.3), key=key)
+    balanced = gdln.GatedNetwork.init(routing.graph, gdln.init.balanced(scale=0.3), key=key)
     for value in measures.balancedness(balanced).values():
         assert value == pytest.approx(0, abs=1e-12)
     net = random_net(routing.graph, key, 0.3)

@@ -309,7 +309,7 @@ class TestInitialWeights:
     def test_balanced_starts_with_the_conserved_quantity_at_zero(self, seed):
         # sum_in W W^T - sum_out W^T W = 0 at every hidden node (E8)
         graph = random_system(seed)[0]
-        network = GatedNetwork.init(graph, init.balanced(0.3), key=jax.random.key(0))
+        network = GatedNetwork.init(graph, init.balanced(scale=0.3), key=jax.random.key(0))
         w = {k: np.asarray(v) for k, v in network.weights.items()}
         for node in graph.hidden:
             into = sum(w[e.name] @ w[e.name].T for e in graph.incoming[node])
@@ -321,7 +321,7 @@ class TestInitialWeights:
     def test_balanced_routing_has_its_shared_edge_sqrt_m_above(self):
         # N's balanced start: B2 = sqrt(M) B1, C = M B1^2 - B2^2 = 0
         graph = tasks.routing(4, width=8).graph
-        network = GatedNetwork.init(graph, init.balanced(0.1), key=jax.random.key(0))
+        network = GatedNetwork.init(graph, init.balanced(scale=0.1), key=jax.random.key(0))
         for name, value in (("x2->h1", 0.1), ("h1->h2", 0.2), ("h2->y0", 0.1)):
             s = np.linalg.svd(np.asarray(network.weights[name]), compute_uv=False)[:4]
             close(s, np.full(4, value))
@@ -330,7 +330,12 @@ class TestInitialWeights:
         graph = Graph.chain([3, 4, 2])
         keys = jax.random.split(jax.random.key(0), 3)
         gains = jnp.array([0.1, 1.0])
-        makers = (init.orthogonal, init.normal, init.xavier, init.balanced)
+        makers = (
+            init.orthogonal,
+            init.normal,
+            init.xavier,
+            lambda gain: init.balanced(scale=gain),
+        )
 
         def draw(key, gain):
             return [GatedNetwork.init(graph, make(gain), key=key) for make in makers]
