@@ -5,6 +5,7 @@ $\tau |c| \dot x_c = -\partial l/\partial x_c$. Every rate factor of the papers 
 1/|class|. Floor 3, below the reduction: may import floors 0 to 2.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -51,7 +52,7 @@ class Quotient(eqx.Module):
         return ModeStrengths(self.graph, tuple(jnp.split(every, bounds, axis=-2)))
 
     def solve(
-        self, ts: ArrayLike, *, tau: ArrayLike = 1.0, x0: Any = None, **options: Any
+        self, ts: ArrayLike | Sequence[Any], *, tau: ArrayLike = 1.0, x0: Any = None, **options: Any
     ) -> ReducedTrajectory:
         """Solve from `x0` (class, mode), default the b0 the quotient was made for.
 

@@ -3,7 +3,7 @@
 Kept apart from `_flow` on purpose: the agreement of the two is a test.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import diffrax
@@ -39,7 +39,7 @@ def solve_reduced(
     start: Any,
     loss: Callable[[Any, Any], Array],
     data: Any,
-    ts: ArrayLike,
+    ts: ArrayLike | Sequence[Any],
     tau: ArrayLike = 1.0,
     *,
     rates: Any = 1.0,

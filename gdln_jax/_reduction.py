@@ -7,7 +7,7 @@ never flow, descent or the closed forms.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -150,7 +150,7 @@ class Reduction(eqx.Module):
         return project(net, self.u, self.v, align)
 
     def solve(
-        self, b0: Any, ts: ArrayLike, *, tau: ArrayLike = 1.0, **options: Any
+        self, b0: Any, ts: ArrayLike | Sequence[Any], *, tau: ArrayLike = 1.0, **options: Any
     ) -> ReducedTrajectory:
         r"""Solve $\tau \dot b_e = -\partial l/\partial b_e$ from `b0`, given at `ts[0]`.
 
