@@ -31,6 +31,9 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command."""
+    # Error callbacks keep diffrax's programs out of the compilation cache. With "nan" a failure
+    # inside them is NaN: `gradient_flow` reports status 2, and a check of NaN fails.
+    os.environ.setdefault("EQX_ON_ERROR", "nan")
     app()
 
 

@@ -237,6 +237,11 @@ def _duration(plan: Plan, b1: np.ndarray, b2: np.ndarray) -> float:
     rest = np.append(np.cumsum(gain[::-1])[::-1][1:], 0.0)
     counts = rest + gain > 1e-3 * gain.sum()
     wanted = 1.3 * float(sim.learning_time(plan.modes, b1, b2)[counts].max())
+    if not np.isfinite(wanted):
+        raise OptionError(
+            "some mode of the base data is too weak to be learned in any reasonable time; "
+            "say how long to train with --set duration="
+        )
     scale = 10.0 ** np.floor(np.log10(wanted))
     return float(next(r * scale for r in _ROUND if r * scale >= wanted))
 
@@ -263,7 +268,7 @@ def simulate(plan: Plan, progress: Progress = silent) -> Runs:
     grid = np.unique(np.concatenate([ts[:: max(1, len(ts) // 100)], [ts[-1]], REFERENCE_T]))
     flow = sim.follow_flow(decoupled, data, frames, grid[grid <= ts[-1]])
     progress(0.8, "theory")
-    some = slice(None, None, max(1, len(ts) // 200))
+    some = slice(None, None, max(1, len(ts) // 100))
     losses = np.asarray(descent.losses)[:-1]
     fitted, misfit = sim.fit_amplitude(modes, ts[some], losses[:, some], float(np.median(b1)))
     return Runs(ts, descent, flow, start, fitted, misfit)
@@ -515,8 +520,8 @@ def _notes(plan: Plan, facts: dict[str, Any]) -> Iterator[str]:
     )
     yield (
         f"The hidden layer's own projection is B2(0) = {hidden:.4f} ± {hidden_spread:.4f}; Eq. 15 "
-        f"from it is late ({misfit['separate']:.2%}): early on the shared code turns towards the "
-        "larger singular directions of the random W2, which a projection at t = 0 cannot see."
+        f"from it misses by {misfit['separate']:.2%}. The rest of the random W2 turns and carries "
+        "the shared code early on; without it (W2(0) = 0) that projection would be the right one."
     )
     yield (
         "E8: sqrt(M) between the singular values is a limit; exact is M B1^2 - B2^2 = const, "
