@@ -4,7 +4,7 @@ Where modes do not meet in the loss the examples of a block collapse to one. Hos
 Floor 2: may import floors 0 and 1, `_frames` and `_modes`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -47,31 +47,37 @@ def make_mode_data(data: PackedData, frames: Frames) -> ModeData:
         np.stack([_fits(frames, graph.edge_index[name]) for name in bundle.edges])
         for bundle in graph.bundles
     ]
-    node_frames = {v: _shared_frame(graph, frames, v) for v in graph.outputs}
+    signs = _signs(frames)
     shared = {
-        key: all(node_frames[v] is not None for v in names if v in node_frames)
-        for key, names in graph.classes.items()
+        key: _instance_frames(graph, key[1], found.incoming[c], frames, signs)
+        for c, key in enumerate(graph.classes)
     }
+    ends = set(graph.outputs)
     readouts = []
     for bundle in graph.bundles:
-        ends = [graph.edge(name).target in node_frames for name in bundle.edges]
-        readouts.append(
-            _readout(graph, frames, bundle.edges, node_frames, shared[bundle.target])
-            if any(ends)
-            else None
-        )
+        readout = None
+        if any(graph.edge(name).target in ends for name in bundle.edges):
+            shown = frames.u if shared[bundle.target] is None else signs
+            rows = [shown[graph.edge_index[name]] for name in bundle.edges]
+            kept = [graph.edge(name).target in ends for name in bundle.edges]
+            readout = np.stack([row * keep for row, keep in zip(rows, kept, strict=True)])
+        readouts.append(readout)
     constant = 0.0
     for table in (*data.outputs, *data.silent):
         if table is not None:
             constant += _host(table).half_square()
     outputs = []
-    for (key, names), table in zip(graph.classes.items(), data.outputs, strict=True):
-        seen = None
+    for key, table in zip(graph.classes, data.outputs, strict=True):
+        seen, rotations = None, shared[key]
         if table is not None:
-            seen = _seen_outputs(_host(table), names, node_frames if shared[key] else None)
+            seen = _host(table)
+            if rotations is not None:
+                there = rotations[seen.instance]
+                seen = seen._replace(target=np.einsum("pby,pym->pbm", seen.target, there))
             constant -= seen.half_square()
         outputs.append(seen)
-    inputs, outputs, constant = _collapse(data, found, inputs, outputs, shared, constant)
+    if all(rotations is not None for rotations in shared.values()):
+        inputs, outputs, constant = _collapse(data, found, inputs, outputs, constant)
     return ModeData(
         graph,
         tuple(None if x is None else jnp.asarray(x) for x in inputs),
@@ -110,57 +116,60 @@ def _seen_inputs(data: PackedData, found: Links, frames: Frames, k: int) -> np.n
     return seen.reshape(*stage.shape, *seen.shape[1:])
 
 
-def _shared_frame(graph: Graph, frames: Frames, node: str) -> np.ndarray | None:
-    """The frame that all edges into an output share up to signs, or None."""
-    edges = [graph.edge_index[edge.name] for edge in graph.incoming[node]]
-    frame = np.zeros_like(frames.u[edges[0]])
-    for e in edges:
+def _signs(frames: Frames) -> np.ndarray:
+    """Per edge and mode the sign of U's column beside one of u and -u that is always the same.
+
+    0 for empty columns.
+    """
+    generic = np.random.default_rng(4).uniform(0.5, 1.5, size=max(map(len, frames.u)))
+    signs = []
+    for u in frames.u:
+        along = generic[: len(u)] @ u
+        signs.append(np.where(np.any(u, axis=0), np.where(along < 0, -1.0, 1.0), 0.0))
+    return np.stack(signs)
+
+
+def _instance_frames(
+    graph: Graph,
+    width: int,
+    incoming: list[list[tuple[int, float, int, int]]],
+    frames: Frames,
+    signs: np.ndarray,
+) -> np.ndarray | None:
+    """Frame (instance, width, mode) of each prediction of one class; None where none will do.
+
+    One frame must serve all edges that are active together in a prediction, up to signs.
+    """
+    ends = set(graph.outputs)
+    zero = np.zeros((width, frames.modes))
+    known: dict[tuple[int, ...], np.ndarray | None] = {}
+    every = [
+        tuple(sorted({e for e, *_ in parts if graph.edges[e].target in ends})) for parts in incoming
+    ]
+    if not any(every):
+        return zero[None][:0]
+    for edges in every:
+        if edges not in known:
+            columns = [frames.u[e] * signs[e] for e in edges]
+            known[edges] = _common_frame(columns) if edges else zero
+    stack = [known[edges] for edges in every]
+    there = [frame for frame in stack if frame is not None]
+    return np.stack(there) if len(there) == len(stack) else None
+
+
+def _common_frame(columns: list[np.ndarray]) -> np.ndarray | None:
+    """The frame of which all `columns` (width, mode) are part, or None."""
+    frame = np.zeros_like(columns[0])
+    for u in columns:
         new = ~frame.any(axis=0)
-        frame[:, new] = frames.u[e][:, new]
+        frame[:, new] = u[:, new]
     used = frame.any(axis=0)
     gram = frame[:, used].T @ frame[:, used]
     if np.abs(gram - np.eye(used.sum())).max(initial=0.0) > _ROUNDING:
         return None
-    for e in edges:
-        sign = np.sum(frame * frames.u[e], axis=0)
-        if np.abs(frames.u[e] - frame * np.round(sign)).max() > _ROUNDING:
-            return None
+    if any(np.abs((u - frame) * np.any(u, axis=0)).max() > _ROUNDING for u in columns):
+        return None
     return frame
-
-
-def _readout(
-    graph: Graph,
-    frames: Frames,
-    names: tuple[str, ...],
-    node_frames: dict[str, np.ndarray | None],
-    shared: bool,
-) -> np.ndarray:
-    rows = []
-    for name in names:
-        target = graph.edge(name).target
-        u = frames.u[graph.edge_index[name]]
-        if target not in node_frames:
-            rows.append(np.zeros(u.shape[1] if shared else u.shape))
-        elif shared:
-            frame = node_frames[target]
-            assert frame is not None
-            rows.append(np.round(np.sum(frame * u, axis=0)))
-        else:
-            rows.append(u)
-    return np.stack(rows)
-
-
-def _seen_outputs(
-    table: _Table,
-    names: tuple[str, ...],
-    node_frames: dict[str, np.ndarray | None] | None,
-) -> _Table:
-    if node_frames is None:
-        return table
-    frames = [node_frames.get(name) for name in names]
-    some = next(frame for frame in frames if frame is not None)
-    stack = np.stack([np.zeros_like(some) if frame is None else frame for frame in frames])
-    return table._replace(target=np.einsum("pby,pym->pbm", table.target, stack[table.node]))
 
 
 def _collapse(
@@ -168,7 +177,6 @@ def _collapse(
     found: Links,
     inputs: list[np.ndarray | None],
     outputs: list[_Table | None],
-    shared: dict[Any, bool],
     constant: float,
 ) -> tuple[list[np.ndarray | None], list[_Table | None], float]:
     """Replace the rows of every block by one, where the modes do not meet in the loss.
@@ -177,7 +185,7 @@ def _collapse(
     numbers per output: s = <y x> and d = <x^2>. Weight d/x^2 and target s/(w x) reproduce both.
     """
     unchanged = inputs, outputs, constant
-    if data.rows == 1 or not all(shared.values()):
+    if data.rows == 1:
         return unchanged
     reference = _reference_rows(data, found, inputs)
     if reference is None:

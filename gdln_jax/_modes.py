@@ -123,8 +123,8 @@ class ModeData(eqx.Module):
     - `stages`, `counts`: as in `PackedData`.
     - `masks`: per bundle (edge, mode): 0 where a mode does not fit through the edge.
     - `readouts`: per bundle into output nodes how a mode shows in the output: signs (edge, mode)
-      beside a frame that the output node shares, or full frames (edge, width, mode) where frames
-      differ between the paths into one output (H's overlap terms).
+      beside a frame that the edges share which are active together in a prediction, or full
+      frames (edge, width, mode) where there is none (H's overlap terms).
     - `outputs`: targets and weights in the same coordinates.
     - `constant`: what of the loss no mode can change.
     """

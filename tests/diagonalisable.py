@@ -63,10 +63,10 @@ def diagonalisable(
         turn = np.eye(modes)
         if skew and p == 0:
             turn, _ = np.linalg.qr(np.eye(modes) + skew * rng.normal(size=(modes, modes)))
-        for v in inputs:
-            inputs[v].append((frame[v] @ turn * sizes[v]).T)
-        for v in targets:
-            targets[v].append((frame[v] * wanted[v]).T)
+        for v, rows in inputs.items():
+            rows.append((frame[v] @ turn * sizes[v]).T)
+        for v, rows in targets.items():
+            rows.append((frame[v] * wanted[v]).T)
         for table in (node_gates, edge_gates):
             for name in table:
                 gate = 1.0 if p == 0 else _gate(rng, gates)

@@ -207,9 +207,9 @@ def test_the_coupled_form_is_the_full_flow(name):
     full = gdln.gradient_flow(reduction.embed(b0), data, ts)
     assert float(full.losses[-1]) < 0.8 * float(full.losses[0])
     np.testing.assert_allclose(coupled.losses, full.losses, atol=1e-9)
-    for name in reduction.frames:
-        matrices = mode_matrices(reduction, full.models.weights[name], name)
-        np.testing.assert_allclose(coupled.b[name], matrices, atol=1e-9)
+    for edge in reduction.frames:
+        matrices = mode_matrices(reduction, full.models.weights[edge], edge)
+        np.testing.assert_allclose(coupled.b[edge], matrices, atol=1e-9)
     with pytest.raises(ValueError, match="coupled reduction has matrices"):
         reduction.quotient(b0)
 
@@ -324,7 +324,7 @@ def test_contextual_pathways_are_exact_while_tied(contexts):
     slope = jax.grad(reduction.loss)(b)
     for name, listed in table.gradient(b).items():
         np.testing.assert_allclose(-slope[name], listed, atol=1e-12)
-    with pytest.raises(ValueError, match="exact only while the edges .*start them equal"):
+    with pytest.raises(ValueError, match=r"exact only while the edges .*start them equal"):
         reduction.solve({**dict(b.items()), firsts[0]: 0.8}, [0.0, 1.0])
     with pytest.raises(ValueError, match="exact only while"):
         reduction.quotient({**dict(b.items()), lasts[0]: 0.8})
