@@ -22,7 +22,7 @@ from gdln_jax import exact
 
 def solve(velocity: Callable[[Any, Any], Any], y0: Any, t: Any, args: Any) -> Any:
     """Return y(t) of y' = velocity(y, args), with t scaled to 1 so that one program fits all."""
-    return diffrax.diffeqsolve(
+    ys = diffrax.diffeqsolve(
         diffrax.ODETerm(lambda _, y, p: t * velocity(y, p)),
         diffrax.Dopri8(),
         0.0,
@@ -32,7 +32,9 @@ def solve(velocity: Callable[[Any, Any], Any], y0: Any, t: Any, args: Any) -> An
         args,
         stepsize_controller=diffrax.PIDController(rtol=1e-13, atol=1e-15),
         max_steps=100_000,
-    ).ys[-1]
+    ).ys
+    assert ys is not None
+    return ys[-1]
 
 
 def differences(f: Callable[..., Any], cases: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -175,6 +177,7 @@ def test_linear_time_never_reached_is_inf_with_gradient_0():
     assert_gradients(exact.linear_mode_time, cases)
 
 
+@pytest.mark.slow
 def test_second_derivatives_are_right():
     args = (3.0, 0.7, 0.25, 0.01)
     hessian = np.array(jax.jit(jax.hessian(exact.linear_mode, argnums=(0, 1, 2, 3)))(*args))
@@ -321,13 +324,17 @@ def test_margin_crossover(reference):
     levels = np.array([0.4, 0.2, 0.01])
     equal = exact.margin_crossover(a0[:, None], levels, equal="total_units")
     np.testing.assert_allclose(equal, limit, rtol=0, atol=1e-14)
+    assert np.isnan(exact.margin_crossover(0.3, 0.3))
+
+
+@pytest.mark.slow
+def test_margin_crossover_gradients():
     f = jax.jit(exact.margin_crossover)
     for argument, x, h in ((0, (1e-3, 0.2), 1e-7), (1, (1e-3, 0.2), 1e-6)):
         step = np.eye(2)[argument] * h
         wanted = (f(*(x + step)) - f(*(np.array(x) - step))) / (2 * h)
         got = jax.grad(f, argnums=argument)(*x)
         assert abs(got - wanted) < 1e-6 * (1 + abs(wanted))
-    assert np.isnan(exact.margin_crossover(0.3, 0.3))
 
 
 # ------------------------------------------------------------------ routing and sharing
@@ -390,6 +397,7 @@ def test_routing_time_inverts_the_mode():
     np.testing.assert_allclose(routing_inverse(b, *rest)[moved], t[moved], rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_routing_time_gradients():
     names = ["grows", "decays", "negative start", "against s, C < 0", "d = 0, C < 0"]
     cases = np.array([ROUTING[name] for name in names])
@@ -451,6 +459,7 @@ def test_routing_is_finite_at_100_half_times_with_finite_gradients(dtype):
     np.testing.assert_allclose(product, 2.8, rtol=20 * float(jnp.finfo(dtype).eps))
 
 
+@pytest.mark.slow
 def test_routing_second_derivative_in_the_start():
     def f(b0):
         return routing(5.0, 0.7, 0.25, b0, 7.0, 0.24)
@@ -475,6 +484,7 @@ def test_routing_never_reached():
     assert routing(1e3, 0.7, 0.0, 0.5, 3.0, 1.0) == jnp.inf
 
 
+@pytest.mark.slow
 def test_routing_vmap_equals_broadcast_equals_loop():
     t, b0 = np.linspace(0, 20, 5), np.array([0.1, 0.2, 3.0])
     table = exact.routing_mode(t[:, None], 0.7, 0.25, b0, 7, c=0.1)
@@ -501,6 +511,10 @@ def test_sharing_solves_eq_16_17_and_meets_the_reference(reference):
         times = np.array(reference["exact"]["sharing_M10"][f"P{paths}"])
         mode = exact.sharing_mode(times, strengths, 0.25, 0.2, 10, paths)
         np.testing.assert_allclose(mode.product, 2 * strengths, rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_sharing_gradients():
     case = (60.0, 0.9, 0.25, 0.2, 10.0, 4.0, 1.2)
     assert_gradients(lambda *x: exact.sharing_mode(*x).product, [case])
 

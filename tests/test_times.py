@@ -51,16 +51,30 @@ def test_curve_reference_times(reference):
     assert "reached 2 of 3" in repr(got)
 
 
-@pytest.mark.parametrize("a0", [1e-3, 1e-8, 1e-30, 9.0])
-def test_curve_time_and_derivatives_are_those_of_the_inverse(a0):
-    level = 3.0 if a0 > 3 else 1.0
-    args = (level, a0, S, D)
-    got = jax.jit(lambda *x: curve_time(*x).time)
-    np.testing.assert_allclose(got(*args), inverse(*args), rtol=1e-14)
-    every = (0, 1, 2, 3)
-    for transform in (jax.grad, jax.jacfwd, jax.hessian):
-        theirs = jax.jit(transform(inverse, every))(*args)
-        np.testing.assert_allclose(jax.jit(transform(got, every))(*args), theirs, rtol=1e-9)
+CURVES = np.array([(1.0, 1e-3, S, D), (1.0, 1e-8, S, D), (1.0, 1e-30, S, D), (3.0, 9.0, S, D)])
+EVERY = (0, 1, 2, 3)
+
+
+def test_curve_times_and_derivatives_are_those_of_the_inverse():
+    def time(*x):
+        return curve_time(*x).time
+
+    np.testing.assert_allclose(jax.vmap(time)(*CURVES.T), inverse(*CURVES.T), rtol=1e-14)
+    for transform in (jax.grad, jax.jacfwd):
+        got = jax.jit(jax.vmap(transform(time, EVERY)))(*CURVES.T)
+        wanted = jax.jit(jax.vmap(transform(inverse, EVERY)))(*CURVES.T)
+        np.testing.assert_allclose(got, wanted, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_curve_second_derivatives_are_those_of_the_inverse():
+    def hessian(f):
+        blocks = np.array(jax.jit(jax.vmap(jax.hessian(f, EVERY)))(*CURVES.T))
+        # In logarithms of the parameters: entries of 1e60 and 1 stand side by side otherwise.
+        return np.moveaxis(blocks, 2, 0) * CURVES[:, :, None] * CURVES[:, None, :]
+
+    got, wanted = hessian(lambda *x: curve_time(*x).time), hessian(inverse)
+    np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
 
 
 def test_curve_derivative_is_the_same_for_args_as_for_closed_over():
@@ -69,7 +83,7 @@ def test_curve_derivative_is_the_same_for_args_as_for_closed_over():
 
     np.testing.assert_allclose(
         jax.grad(f)((1e-3, S)),
-        jax.grad(lambda p: curve_time(1.0, *p, D).time)((1e-3, S)),
+        jax.grad(lambda p: curve_time(1.0, p[0], p[1], D).time)((1e-3, S)),
         rtol=1e-14,
     )
 
@@ -91,6 +105,7 @@ def test_margin_time_in_delta():
         assert abs(jax.grad(f)(0.4) / wanted - 1) < 1e-8
 
 
+@pytest.mark.slow
 def test_crossover_of_the_gatings_found_by_differentiating_times(reference):
     """H Fig. 2: Newton's method in Delta on the difference of two crossing times."""
 
@@ -150,7 +165,7 @@ def test_float32_curve_is_solved_to_its_own_rounding():
 # ------------------------------------------------------------------ from ODEs
 
 
-@pytest.mark.parametrize("a0", [1e-3, 1e-9, 1e-14, 1e-30])
+@pytest.mark.parametrize("a0", [1e-3, 1e-14, 1e-30])
 def test_ode_half_times_from_any_plateau_at_default_tolerances(a0):
     """PITFALLS 1: with an absolute tolerance above a0 this is late by up to 25 %."""
     level = S / D / 2
@@ -168,6 +183,7 @@ def test_ode_derivatives_in_everything():
     np.testing.assert_allclose(got, theirs, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_ode_derivative_in_closed_over_parameters_and_forward_mode():
     def f(s, adjoint=None):
         return time_to(
@@ -239,7 +255,7 @@ def test_ode_failure_is_told_apart_from_never():
 
 
 def test_float32_ode_with_and_without_x64(plain_python):
-    got = flow_time(np.float32(1.0), np.float32(1e-3), np.float32(S), np.float32(D), np.float32(50))
+    got = flow_time(np.float32(1.0), np.float32(1e-3), np.float32(S), np.float32(D), 50.0)
     wanted = exact.linear_mode_time(1.0, S, D, 1e-3)
     assert got.time.dtype == jnp.float32
     assert abs(got.time / wanted - 1) < 1e-5
@@ -270,10 +286,12 @@ def test_until_learned_is_not_fooled_by_the_plateau_nor_by_a_slow_mode():
         )  # fmt: skip
 
     done = run(until_learned(lambda _, a, args: unlearned(a, *args), 0.01))
+    assert done.ts is not None
     assert bool(done.event_mask)
     assert abs(done.ts[-1] - exact.linear_mode_time(0.99, 1.0, 1.0, 1e-9)) < 1e-6
     # What it replaces: diffrax's steady state, with usual tolerances, stops at the start.
     fooled = run(diffrax.Event(diffrax.steady_state_event(rtol=1e-6, atol=1e-6)))
+    assert fooled.ts is not None
     assert fooled.ts[-1] < 0.1
 
 
@@ -296,4 +314,4 @@ def test_refusals(arguments, words):
     with pytest.raises(ValueError, match=words):
         time_to(1.0, **arguments)
     with pytest.raises(ValueError, match="above 0"):
-        until_learned(lambda *_: 0.5, 0.0)
+        until_learned(lambda *_: jnp.ones(2), 0.0)
