@@ -67,6 +67,27 @@ def depth_rule(rates: Any, u0: Any, depth: int) -> Int[Array, "..."]:
     return jnp.argmax(as_floats(rates) * as_floats(u0) ** exponent, axis=-1)
 
 
+def frozen_shares(rates: Any, u0: Any, depth: int, *, capacity: Any = 1.0) -> Float[Array, "*n m"]:
+    """Final parts of the output of views that always occur together, exact; they sum to 1.
+
+    For D = capacity S S^T with S = rates; `u0` are layer strengths at t = 0, so that pathway m
+    starts with capacity S_m u0_m^depth of the output. Broadcasts over leading axes; works under
+    jit and vmap, and is differentiable in all real arguments.
+    """
+    depth = check_integer(depth, "depth", minimum=2)
+    rates, u0 = jnp.broadcast_arrays(as_floats(rates), as_floats(u0))
+    capacity = jnp.broadcast_to(jnp.asarray(capacity, rates.dtype), rates.shape[:-1])
+    if is_concrete((rates, u0)) and not bool(jnp.all(rates > 0) & jnp.all(u0 >= 0)):
+        raise ValueError("rates must be above 0 and u0 at least 0 everywhere.")
+
+    def one(rates: Array, u0: Array, capacity: Array) -> Array:
+        return frozen_fractions(rates, u0, capacity, depth)
+
+    for _ in range(rates.ndim - 1):
+        one = jax.vmap(one)
+    return one(rates, u0, capacity)
+
+
 def winner_map(
     rate_ratios: Any, initial_ratios: Any, depth: int, *, rate: Any = 1.0, u0: Any = 0.01
 ) -> WinnerMap:

@@ -37,6 +37,18 @@ CATALOGUE: dict[str, Entry] = {
             ),
             "gdln_jax.recipes.routing",
         ),
+        Entry(
+            "claims",
+            "R (summary of N)",
+            "A third party's race equation and claims: experiment, numbers and verdict for each",
+            (
+                "clock, frozen strengths and depth race of the reference",
+                "networks = law of the pathways, 2-4 layers",
+                "facts of SCIENCE 5",
+                "verdict on each of 12 claims",
+            ),
+            "gdln_jax.recipes.claims",
+        ),
     )
 }
 

@@ -105,6 +105,7 @@ class Result:
         verdict: one sentence: what the figure shows, with its number.
         notes: further remarks, for example on errata of the paper.
         options: the options that it was run with, as plain values.
+        text: Markdown that stands between verdict and checks, for example a table of results.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Result:
     verdict: str
     notes: tuple[str, ...] = ()
     options: Mapping[str, Any] | None = None
+    text: str = ""
 
     @property
     def passed(self) -> bool:

@@ -123,6 +123,7 @@ def _markdown(result: Result, record: dict[str, Any]) -> str:
         "",
         result.verdict,
         "",
+        *([result.text, "## Checks", ""] if result.text else []),
         "| check | value | limit | passed | |",
         "|---|---|---|---|---|",
         *(
