@@ -125,9 +125,9 @@ def _solve(
     sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(w)) for w in jax.tree.leaves(moving)]))
     start = jax.tree.map(lambda w: jnp.where(sound, w, 0), moving)
     # Without a least step a velocity that is not finite would use up max_steps in rejections,
-    # and in a batch make everyone wait. This one is a few roundings of t in float64; no sound
-    # run comes near it.
-    dtmin = 1e-15 * jnp.max(jnp.abs(ts))
+    # and in a batch make everyone wait. It has to lie far below the rounding of t, since clipping
+    # to the saved times leaves steps of that size.
+    dtmin = 1e-25 * jnp.max(jnp.abs(ts))
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(velocity),
         solver,

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import gdln_jax as gdln
 from gdln_jax import GatedData, GatedNetwork, Graph, gradient_flow, mse
 
 # One mode: ds/dt = 2 s (sigma - s), s = w2 w1, sigma = 3, d = 1 (PITFALLS).
@@ -267,3 +268,17 @@ class TestCompilationAndMemory:
         assert shapes().models is None
         assert shapes(keep_models=True).models is not None
         assert shapes().losses.shape == (2000,)
+
+
+def test_saved_times_that_leave_a_step_of_rounding_size_do_not_stop_the_solver():
+    """Clipping to ts leaves steps of some 1e-15; a least step above that once gave up here."""
+    task = gdln.tasks.routing(2, 1, width=4)
+    reduction = gdln.reduce(task.graph, task.data)
+    for times in (105, 161):
+        run = gdln.gradient_flow(
+            reduction.embed(0.2),
+            task.data,
+            np.linspace(0, 80, times),
+            measure=lambda net: net.weights["h1->h2"][0, 0],
+        )
+        assert int(run.status) == 0
