@@ -38,6 +38,19 @@ CATALOGUE: dict[str, Entry] = {
             "gdln_jax.recipes.routing",
         ),
         Entry(
+            "xor",
+            "N Fig. 3",
+            "XoR by four gated pathways and by ReLU networks, which find the four cell types",
+            (
+                "gated: flow = N Eq. 23, descent = Euler map",
+                "ReLU: time to half the loss from E14, nothing fitted",
+                "residual of a one-parameter fit",
+                "four functional cell types",
+                "reference values",
+            ),
+            "gdln_jax.recipes.xor",
+        ),
+        Entry(
             "claims",
             "R (summary of N)",
             "A third party's race equation and claims: experiment, numbers and verdict for each",
