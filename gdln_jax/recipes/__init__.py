@@ -51,6 +51,17 @@ CATALOGUE: dict[str, Entry] = {
             "gdln_jax.recipes.xor",
         ),
         Entry(
+            "contextual",
+            "N A.2",
+            "The context says which input counts: linear networks average, gated ones choose",
+            (
+                "flow = two-layer closed form",
+                "population: [1/2 1/2] with loss 1/12; [1 0] and [0 1] with loss 0",
+                "samples: least squares of each sample",
+            ),
+            "gdln_jax.recipes.contextual",
+        ),
+        Entry(
             "claims",
             "R (summary of N)",
             "A third party's race equation and claims: experiment, numbers and verdict for each",

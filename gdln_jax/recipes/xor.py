@@ -375,8 +375,8 @@ def _notes(options: Options, facts: dict[str, Any]) -> Iterator[str]:
         f"Step {o.learning_rate:g} is no flow: descent takes "
         f"{np.median(facts['times_descent']):.2f} epochs, the discrete map of the aligned network "
         f"{facts['predicted_map']:.2f}. The rest are the kinks: at N's step .4 units lose an "
-        "eighth of their a(0) while they turn to their corner, and then grow .8 % an epoch slower than "
-        "the map because they step to and fro over the kinks of two other examples. Both vanish "
+        "eighth of their a(0) while they turn to their corner, and then grow .8 % an epoch slower "
+        "than the map because they step to and fro over the kinks of two other examples. Both vanish "
         "with the step, at first order (see the check)."
     )
     yield (
