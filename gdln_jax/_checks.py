@@ -29,8 +29,9 @@ def listed(names: Iterable[object], limit: int = 8) -> str:
 def check_keys(given: Mapping[str, object], known: Iterable[str], what: str, kind: str) -> None:
     """Raise ``ValueError`` when ``given`` has a key that is not among ``known``."""
     known = list(known)
+    names = set(known)
     for key in given:
-        if key not in set(known):
+        if key not in names:
             raise ValueError(
                 f"{what} names {key!r}, which is not {kind}{suggest(key, known)}; "
                 f"known: {listed(known)}."

@@ -10,9 +10,11 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from gdln_jax._checks import check_keys
+from gdln_jax._data import is_concrete
 from gdln_jax._graph import Graph
 from gdln_jax._network import EdgeView, gather, scatter
 from gdln_jax._plan import Stage
@@ -43,7 +45,7 @@ class ModeStrengths(eqx.Module):
                 raise ValueError(f"b has {found} modes per edge, the reduction has {modes}.")
             return b
         if not isinstance(b, Mapping):
-            row = _row(b, modes, "b")
+            row = jnp.asarray(_row(b, modes, "b"))
             return cls(graph, tuple(jnp.tile(row, (len(k.edges), 1)) for k in graph.bundles))
         check_keys(b, graph.edge_index, "b", "an edge of the graph")
         for edge in graph.edges:
@@ -54,7 +56,7 @@ class ModeStrengths(eqx.Module):
         return cls(
             graph,
             tuple(
-                jnp.stack([_row(b[name], modes, f"b[{name!r}]") for name in bundle.edges])
+                _stack([_row(b[name], modes, f"b[{name!r}]") for name in bundle.edges])
                 for bundle in graph.bundles
             ),
         )
@@ -90,18 +92,27 @@ class ModeStrengths(eqx.Module):
 Mapping.register(ModeStrengths)  # type: ignore[attr-defined]
 
 
-def _row(value: Any, modes: int, name: str) -> Array:
+def _row(value: Any, modes: int, name: str) -> np.ndarray | Array:
+    # NumPy where values are known: thousands of edges are stacked below.
+    known = is_concrete(value)
     try:
-        row = jnp.asarray(value, dtype=jnp.result_type(float))
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name} is {value!r}; give one number, or one per mode: ({modes},)."
-        ) from error
+        row = np.asarray(value) if known else jnp.asarray(value)
+    except (TypeError, ValueError):
+        row = np.asarray(None)
+    if row.dtype.kind not in "biuf":
+        raise ValueError(f"{name} is {value!r}; give one number, or one per mode: ({modes},).")
     if row.shape not in ((), (1,), (modes,)):
         raise ValueError(
             f"{name} has shape {row.shape}; give one number, or one per mode: ({modes},)."
         )
-    return jnp.broadcast_to(row, (modes,))
+    row = row.astype(jnp.result_type(float))
+    return np.broadcast_to(row, (modes,)) if known else jnp.broadcast_to(row, (modes,))
+
+
+def _stack(rows: list[np.ndarray | Array]) -> Array:
+    if all(isinstance(row, np.ndarray) for row in rows):
+        return jnp.asarray(np.stack(rows))
+    return jnp.stack(rows)
 
 
 class ModeTable(eqx.Module):
