@@ -116,8 +116,10 @@ def _losses(ax: Any, data: xr.Dataset) -> None:
         median = np.median(data["loss"].values[k], axis=0)
         left = k == shown[-1]
         at = (float(t[np.argmax(median < 0.12)]), 0.12)
-        ax.annotate(f"$\\Delta$ = {delta[k]:g}", at, (-9 if left else 4, 0), fontsize=7, va="center",
-                    textcoords="offset points", ha="right" if left else "left")  # fmt: skip
+        ax.annotate(
+            f"$\\Delta$ = {delta[k]:g}", at, (-9 if left else 4, 0), fontsize=7, va="center",
+            textcoords="offset points", ha="right" if left else "left",
+        )  # fmt: skip
     handles = [
         Line2D([], [], color=_RELU, label=f"ReLU ({data.sizes['seed']} seeds)"),
         *(
