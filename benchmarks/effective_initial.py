@@ -38,9 +38,7 @@ def systems():
 
 
 def main():
-    print(
-        "| system | init | N_h | projected per edge | projected, one number a mode | expected | fit |"
-    )
+    print("| system | init | N_h | projected per edge | one number a mode | expected | fit |")
     print("|---|---|---|---|---|---|---|")
     for name, width, task in systems():
         reduction = gdln.reduce(task.graph, task.data)
