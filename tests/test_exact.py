@@ -128,7 +128,7 @@ def test_linear_mode_limits_and_rest():
     np.testing.assert_allclose(slope, np.exp(2 * 0.7 * 4), rtol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.float64, marks=pytest.mark.slow)])
 def test_closed_forms_are_finite_at_100_half_times_with_finite_gradients(dtype):
     a0 = np.array([[1e-3], [1e-14], [1e-30]])
     half_times = np.array([0, 0.5, 1, 2, 20, 100, np.inf])
@@ -443,7 +443,7 @@ def test_routing_reference(reference):
     np.testing.assert_allclose(got, levels, rtol=1e-8)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.float64, marks=pytest.mark.slow)])
 def test_routing_is_finite_at_100_half_times_with_finite_gradients(dtype):
     b0 = np.repeat([1e-8, 1e-3, 0.2], 2)
     c = np.array([0, 6] * 3) * b0**2
