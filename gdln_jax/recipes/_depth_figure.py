@@ -61,7 +61,7 @@ def draw(data: xr.Dataset, facts: dict[str, Any]) -> Figure:
         rows = figure.add_gridspec(2, 1, height_ratios=[1.15, 1.0])
         top, bottom = (figure.add_subfigure(rows[k]) for k in range(2))
         a = top.subplots()
-        left, right = bottom.subfigures(1, 2, width_ratios=[1.0, 1.0])
+        left, right = bottom.subfigures(1, 2, width_ratios=[1.12, 1.0])
         b, c = left.subplots(1, 2)
         axes = right.subplots(1, 5)
         _losses(a, data, facts)
@@ -86,11 +86,15 @@ def _losses(ax: Any, data: xr.Dataset, facts: dict[str, Any]) -> None:
         gap = "" if kind == "relu" else f": {facts['gaps'][kind][0]:.1%} apart"
         ax.plot(t, values[facts["chosen"][kind]], color=_COLOURS[kind],
                 linewidth=2.6 if kind == "relu" else 1.4, label=label + gap)  # fmt: skip
-    marks = (("rank 1", "best rank 1"), ("gated 1", "gated rank 1"), ("gated 2", "gated rank 2"))
-    for name, label in marks:
-        level = facts["fits"][name]
-        plot.curve(ax, [0, t[-1]], [level, level], theory=True, linewidth=0.8)
-        ax.text(t[-1], level + 1.5, f"{label}: {level:.2f}", ha="right", va="bottom")
+    for name, level in facts["fits"].items():
+        if name == "mode":
+            continue
+        linear = name.startswith("rank")
+        plot.curve(ax, [0, t[-1]], [level, level], theory=True, linewidth=0.8,
+                   linestyle=(0, (3.2, 2.0)) if linear else ":")  # fmt: skip
+        label = f"best map of {name}" if linear else f"gates and rank {name[-1]}"
+        ax.text(t[-1] * (1.0 if linear else 0.7), level + 0.7, f"{label}: {level:.2f}",
+                ha="right", va="bottom", fontsize=7)  # fmt: skip
     ax.set(xlabel="time $t/\\tau$", ylabel="loss $L$ (sum)", xlim=(0, t[-1]),
            ylim=(0, 1.06 * facts["start"]))  # fmt: skip
     ax.legend(loc="upper right", bbox_to_anchor=(1.0, 1.03))
@@ -118,24 +122,25 @@ def _power(ax: Any, data: xr.Dataset, facts: dict[str, Any]) -> None:
     lines = (
         ("all examples", "all examples", "black", "-"),
         ("majority in 2", "2 contexts", COLOURS["trained"], "--"),
-        ("majority in 1", "1 context", COLOURS["untrained"], "-."),
+        ("majority in 1", f"1 context: {facts['groups'][3]:.2f}", COLOURS["untrained"], "-."),
     )
     for group, label, colour, style in lines:
         ax.plot(t, power.sel(group=group), color=colour, linestyle=style, label=label)
     ax.set(xlabel="time $t/\\tau$", ylabel="share of power, 2nd layer", xlim=(0, t[-1]),
            ylim=(-0.04, 1.75))  # fmt: skip
     ax.set_yticks((0, 0.5, 1))
-    ax.legend(loc="upper right", title=f"units on for (1: {facts['groups'][3]:.2f})",
-              title_fontsize=8, alignment="left")  # fmt: skip
+    ax.legend(loc="upper right", title="units on for", title_fontsize=8, alignment="left")
 
 
 def _outputs(axes: Any, data: xr.Dataset) -> None:
     """The target, and both networks on the first plateau and at the end."""
     shown, titles = [data["target"].values.T], ["target"]
-    for k, moment in enumerate(("plateau", "end")):
+    for k, moment in enumerate(("early", "end")):
         for kind, name in (("relu", "ReLU"), ("late", "gated")):
             shown.append(data[f"output_{kind}"].values[k].T)
             titles.append(f"{name}\n{moment}")
     plot.matrix_panels(axes, shown, titles, xlabel="context", ylabel="feature", colourbar="output")
     for ax in axes:
         ax.set_xticks([3.5, 11.5, 19.5], ["1", "2", "3"])
+        ax.set_xlabel("")
+    axes[len(axes) // 2].set_xlabel("context")

@@ -161,7 +161,7 @@ def _directions(axes: Any, data: xr.Dataset) -> None:
         # Targets are +1 on the diagonal (1, -1) and -1 on (1, 1); x3 has the target's sign.
         across = np.where(w[:, 2] > 0, w[:, 0] - w[:, 1], w[:, 0] + w[:, 1]) / np.sqrt(2)
         length = np.sqrt(2 + delta[k] ** 2)
-        for x, z in ((0, 1), (0, -1)):
+        for x, z in ((0.0, 1.0), (0.0, -1.0)):
             _arrow(ax, x, z, _GATING["linear"])
         for x, z in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
             _arrow(ax, x * np.sqrt(2) / length, z * delta[k] / length, _GATING["xor"])

@@ -222,8 +222,9 @@ def best_fits(meta: Any, scale: float) -> dict[str, float]:
     """Smallest losses of what may have been learned on a plateau.
 
     "mode": L(0) - s_1^2/(2 d_1), H's first mode (its frames do not diagonalise Sigma^x);
-    "rank 1": the best map of rank 1; "gated 1", "gated 2": the best first layer of rank 1 or 2
-    with a read-out of its own in each context, which common and double pathways together give.
+    "rank 1", "rank 2", "rank 3": the best map of that rank; "gated 1", "gated 2": the best first
+    layer of rank 1 or 2 with a read-out of its own in each context, which common and double
+    pathways together give.
     """
     x, y, context = meta["x"], meta["y"], meta["context"]
     share = scale / len(x)
@@ -233,9 +234,10 @@ def best_fits(meta: Any, scale: float) -> dict[str, float]:
     # Reduced-rank regression: singular values of Y on the row space of X.
     left = np.linalg.svd(x, full_matrices=False)
     seen = left[0][:, left[1] > 1e-9 * left[1][0]]
+    explained = np.cumsum(np.linalg.svd(y.T @ seen, compute_uv=False) ** 2)
     return {
         "mode": float(whole - 0.5 * share * s[0] ** 2 / d),
-        "rank 1": float(whole - 0.5 * share * np.linalg.norm(y.T @ seen, 2) ** 2),
+        **{f"rank {k + 1}": float(whole - 0.5 * share * e) for k, e in enumerate(explained[:3])},
         "gated 1": share * _gated_fit(x, y, context, 1),
         "gated 2": share * _gated_fit(x, y, context, 2),
     }
@@ -298,6 +300,10 @@ def check(options: Options, runs: Runs) -> tuple[list[Check], dict[str, Any]]:
             1.5e-3 * start, f"sums: {REFERENCE_MEASURED} measured before; mode {fits['mode']:.2f}",
         ),
         Check.near(
+            "ReLU: second plateau - best map of rank 2, median", facts["second"], fits["rank 2"],
+            0.02 * start, "short: the next mode has begun; still linear",
+        ),
+        Check.near(
             "gated, equal scales: first plateau - best gated fit of rank 1", facts["gated_plateau"],
             fits["gated 1"], 3e-3 * start, "not H's plateau: contexts are told apart at once",
         ),
@@ -347,11 +353,19 @@ def _facts(options: Options, runs: Runs) -> dict[str, Any]:
         aligned[kind] = sim.gaps(moved, stereo["relu"], start)
     half = {kind: sim.first_below(values, runs.t, 0.5 * start) for kind, values in loss.items()}
     late = [plateau(one, low, high) for one in loss["late"]]
+    # Halfway between the fits of neighbouring ranks.
+    ranks = [runs.fits[f"rank {k}"] for k in (1, 2, 3)]
+    second = [
+        plateau(one, 0.5 * (ranks[1] + ranks[2]), 0.5 * (ranks[0] + ranks[1]))
+        for one in loss["relu"]
+    ]
     return {
         "start": start,
         "chosen": chosen,
         "plateau": float(np.median(loss["relu"][seeds, first])),
         "plateau_record": first[chosen["relu"]],
+        "second": float(np.median(loss["relu"][seeds, second])),
+        "linear_second": float(np.median(identity[seeds, second, 1])),
         "late_plateau": float(np.median(loss["late"][seeds, late])),
         "late_record": late[chosen["late"]],
         "gated_plateau": float(np.median(loss["equal"][seeds, gated])),
@@ -390,7 +404,10 @@ def _notes(options: Options, facts: dict[str, Any]) -> Iterator[str]:
         "nearly diagonalises Sigma^x. Gated networks with equal scales skip it: the first layer's "
         "one direction serves a read-out of its own in every context, and the plateau is "
         f"{facts['gated_plateau']:.2f}, the best such fit ({fits['gated 1']:.2f}). The next of "
-        f"that kind is {fits['gated 2']:.2f}, which ReLU networks pass, too."
+        f"that kind is {fits['gated 2']:.2f}, which ReLU networks pass, too. Before it they slow "
+        f"down near {facts['second']:.1f} (median) and the best maps of rank 2 and 3, "
+        f"{fits['rank 2']:.2f} and {fits['rank 3']:.2f}; without the second layer's ReLU the "
+        f"output would change by {facts['linear_second']:.0%} there."
     )
     yield (
         f"contextual_scale = {facts['factor']:g} (chosen, not fitted) delays the contextual "

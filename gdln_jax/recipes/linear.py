@@ -165,7 +165,7 @@ def simulate(options: Options, progress: Progress = silent) -> Runs:
     aligned = flow(reduction.embed(np.sqrt(_PI0)), data, grid)
     weights = dict(zip(("x->h1", "h1->y"), _UNBALANCED, strict=True))
     unbalanced = flow(reduction.embed(weights), data, grid)
-    net = GatedNetwork.init(task.graph, init.balanced(0.1), key=jax.random.key(o.seed))
+    net = GatedNetwork.init(task.graph, init.balanced(scale=0.1), key=jax.random.key(o.seed))
     unaligned = net, flow(net, data, grid)
     progress(0.7, "items seen at different frequencies")
     uneven = _uneven(o, task, flow, grid)

@@ -63,11 +63,11 @@ class HeadStart(eqx.Module):
 
 
 def head_start(
-    own: Float[ArrayLike, "y x"],
-    taken: Float[ArrayLike, "k y x"],
-    s: Float[ArrayLike, " k"],
-    d: Float[ArrayLike, " k"],
-    a0: Float[ArrayLike, " k"],
+    own: ArrayLike,
+    taken: ArrayLike,
+    s: ArrayLike,
+    d: ArrayLike,
+    a0: ArrayLike,
 ) -> HeadStart:
     r"""Refer the growth of a pathway beside a faster one back to t = 0.
 
@@ -80,12 +80,12 @@ def head_start(
 
     **Arguments:**
 
-    - `own`: Sigma^yx(p) of the pathway.
-    - `taken`: what mode k of the other pathway takes off it once learned:
+    - `own`: (y, x), Sigma^yx(p) of the pathway.
+    - `taken`: (k, y, x), what mode k of the other pathway takes off it once learned:
       $(s_k/d_k)\, u_k v_k^T \Sigma^x(j, p)$.
-    - `s`, `d`, `a0`: strengths, variances and initial values of the other pathway's modes. For
-      `n` units with iid N(0, std^2) weights a0 = n std^2/2 (`expected_initial`).
-    (The time constant drops out.)
+    - `s`, `d`, `a0`: (k,), strengths, variances and initial values of the other pathway's modes.
+      For `n` units with iid N(0, std^2) weights a0 = n std^2/2 (`expected_initial`).
+      (The time constant drops out.)
 
     Host code: O((x + y)^2) per step of an ODE for each mode. Needs float64 for more than six
     digits.
