@@ -38,6 +38,18 @@ CATALOGUE: dict[str, Entry] = {
             "gdln_jax.recipes.routing",
         ),
         Entry(
+            "sharing",
+            "N Fig. 5a-b",
+            "Pathways that share more learn faster; shared and dedicated ones race in one network",
+            (
+                "full networks and reduction = Eq. 16-17, all P",
+                "P^(-2/3) law, B2/B1 = P^(1/4)",
+                "what the loser of a race keeps = exact law",
+                "reference values",
+            ),
+            "gdln_jax.recipes.sharing",
+        ),
+        Entry(
             "xor",
             "N Fig. 3",
             "XoR by four gated pathways and by ReLU networks, which find the four cell types",
