@@ -50,6 +50,18 @@ CATALOGUE: dict[str, Entry] = {
             "gdln_jax.recipes.sharing",
         ),
         Entry(
+            "generalisation",
+            "N Fig. 5c",
+            "Zero-shot error against K and, beside it, against the spectral gap, which orders it",
+            (
+                "untrained error against K in the reference's bands",
+                "disjoint blocks do not generalise",
+                "rank correlation with the gap against that with K/M, with bootstraps",
+                "patterns of one K and different gaps",
+            ),
+            "gdln_jax.recipes.generalisation",
+        ),
+        Entry(
             "xor",
             "N Fig. 3",
             "XoR by four gated pathways and by ReLU networks, which find the four cell types",
