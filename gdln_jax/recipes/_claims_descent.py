@@ -62,7 +62,7 @@ def _minibatches(flow_ratio: Any, seeds: int, seed: int) -> tuple[np.ndarray, np
     """One example of four classes per step, momentum .9; rates are 1/4 as large per class."""
     task = tasks.multiview(4, 2, strengths=STRENGTHS, width=4)
     u0 = np.full((seeds, 2), START)
-    steps = np.array([1.0, 0.3, 0.1, 0.03])
+    steps = np.array([0.6, 0.2, 0.06, 0.02])
     grid = [a.ravel() for a in np.meshgrid(steps, np.arange(seeds), indexing="ij")]
     nets = _aligned(task, u0[grid[1].astype(int)])
     number = int(np.ceil(4 * _DURATION / steps.min()))

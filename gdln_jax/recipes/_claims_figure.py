@@ -19,7 +19,7 @@ def draw(data: xr.Dataset) -> Figure:
     """Draw all panels."""
     with plot.style():
         figure = plot.figure(plot.DOUBLE, 7.6)
-        rows = figure.add_gridspec(3, 1, height_ratios=[1.0, 1.2, 1.15])
+        rows = figure.add_gridspec(3, 1, height_ratios=[0.92, 1.2, 1.15])
         top, middle, bottom = (figure.add_subfigure(rows[k]) for k in range(3))
         a = top.subplots(1, 4, width_ratios=[1, 1, 1.06, 1.06])
         _clock(a[0], data)
@@ -167,8 +167,8 @@ def _learned(ax: Any, data: xr.Dataset) -> None:
 def _losses(ax: Any, data: xr.Dataset) -> None:
     """Loser/winner over time: squared error freezes it, cross-entropy goes on."""
     for tag, colour, label, height in (
-        ("L2", COLOURS["trained"], "squared error", 1.12),
-        ("entropy", COLOURS["untrained"], "cross-entropy", 0.72),
+        ("L2", COLOURS["trained"], "squared error", 1.26),
+        ("entropy", COLOURS["untrained"], "cross-entropy", 0.62),
     ):
         t, share = data[f"time_{tag}"].values, data[f"course_{tag}"].values
         ratio = share[..., 2] / share[..., 0]

@@ -4,6 +4,7 @@
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -52,12 +53,12 @@ class Measured:
     first_order: float
 
 
-def views_learned(share: np.ndarray) -> np.ndarray:
+def views_learned(share: np.ndarray) -> Any:
     """Effective number of views, (sum c)^2 / sum c^2, as a fraction of M: 1/M if one took all."""
     return share.sum(axis=-1) ** 2 / np.sum(share**2, axis=-1) / share.shape[-1]
 
 
-def loser_to_winner(share: np.ndarray) -> np.ndarray:
+def loser_to_winner(share: np.ndarray) -> Any:
     """Smallest over largest share, over the last axis."""
     return share.min(axis=-1) / share.max(axis=-1)
 

@@ -33,7 +33,7 @@ class Case:
     @property
     def holds(self) -> bool:
         """Whether the number is as the claim has it."""
-        return self.limits[0] <= self.value <= self.limits[1]
+        return bool(self.limits[0] <= self.value <= self.limits[1])
 
 
 @dataclass(frozen=True)

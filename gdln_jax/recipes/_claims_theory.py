@@ -65,7 +65,7 @@ def portraits(presence: float) -> tuple[Portrait, Portrait]:
     inner = 0.04 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     outer = 1.28 * np.stack([np.cos(angle), np.sin(angle)], axis=1)[1::2]
     starts = np.concatenate([inner, outer])
-    ts = np.concatenate([[0.0], np.geomspace(0.01, 400.0, 300)])
+    ts = np.concatenate([[0.0], np.geomspace(0.03, 400.0, 90)])
     strengths = np.array([1.0, 0.8])
     together = LotkaVolterra(strengths)
     D = presence**2 * np.outer(strengths, strengths)
