@@ -376,8 +376,8 @@ def _notes(options: Options, facts: dict[str, Any]) -> Iterator[str]:
         f"{np.median(facts['times_descent']):.2f} epochs, the discrete map of the aligned network "
         f"{facts['predicted_map']:.2f}. The rest are the kinks: at N's step .4 units lose an "
         "eighth of their a(0) while they turn to their corner, and then grow .8 % an epoch slower "
-        "than the map because they step to and fro over the kinks of two other examples. Both vanish "
-        "with the step, at first order (see the check)."
+        "than the map because they chatter about the kinks of two other examples. Both vanish with "
+        "the step, at first order (see the check)."
     )
     yield (
         "The flow of the ReLU networks is one with sliding: a unit that has turned to its corner "
