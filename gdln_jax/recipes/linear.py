@@ -22,7 +22,6 @@ from gdln_jax._trajectory import Trajectory
 from gdln_jax.losses import mse
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._linear_figure import dataset, draw
-from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
 
 # Independent values (tests/reference.json, `linear_hierarchy` and `unbalanced_mode`): mean loss,
@@ -63,6 +62,17 @@ class Options:
         if self.width < 4:
             raise ValueError(f"width must be at least 4, the number of modes, got {self.width}")
 
+        if not 2 <= self.steps <= 200_000:
+            raise ValueError(
+                f"duration {self.duration:g} at learning rate {self.learning_rate:g} is "
+                f"{self.steps} steps; between 2 and 200000 are possible"
+            )
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of gradient descent."""
+        return round(self.duration / self.learning_rate)
+
 
 QUICK = {"seeds": 3}
 
@@ -78,7 +88,7 @@ class Modes:
 
     def loss(self, a: Any) -> np.ndarray:
         """Loss at strengths (..., mode): L = 1/2 sum (s - d a)^2/d; every mode can be learned."""
-        return 0.5 * np.sum((self.s - self.d * np.asarray(a)) ** 2 / self.d, axis=-1)
+        return np.asarray(0.5 * np.sum((self.s - self.d * np.asarray(a)) ** 2 / self.d, axis=-1))
 
 
 @dataclass(frozen=True)
@@ -149,11 +159,7 @@ def simulate(options: Options, progress: Progress = silent) -> Runs:
     )
     start = np.asarray(jnp.sum((first + second) ** 2, axis=1)) / 4
     product = np.asarray(jnp.sum(first * second, axis=1))
-    steps = round(o.duration / o.learning_rate)
-    if not 2 <= steps <= 200_000:
-        raise OptionError(
-            f"duration {o.duration:g} at learning rate {o.learning_rate:g} is {steps} steps"
-        )
+    steps = o.steps
     progress(0.1, f"{o.seeds} networks, {steps} steps of gradient descent")
     rate = o.learning_rate * o.loss_scale
     descent = sim.descend(nets, data, rate, steps, sim.spacing(steps, 500))

@@ -5,6 +5,8 @@ their input, also on what the common pathway is about to learn. Their later mode
 start (E23), which fixes the B(0) that H's closed forms leave open.
 """
 
+from typing import Any
+
 import diffrax
 import equinox as eqx
 import jax
@@ -134,15 +136,15 @@ def _referred_back(
     split = own.shape[0]
 
     def back(r: Array, strength: Array) -> Array:
-        def slope(back: Array, r: Array, args: None) -> Array:
+        def slope(t: Any, r: Array, args: Any) -> Array:
             del args
-            left = 1 - linear_mode(end - back, s, d, a0) * d / s
+            left = 1 - linear_mode(end - t, s, d, a0) * d / s
             # G(t) = G(inf) + what is still to be taken, so that nothing cancels late.
             g = rest + jnp.einsum("k,kyx->yx", left, taken)
             return jnp.concatenate([g @ r[split:], g.T @ r[:split]]) - strength * r
 
         rtol = 1e-12 if r.dtype == jnp.float64 else 1e-6
-        return diffrax.diffeqsolve(
+        solution = diffrax.diffeqsolve(
             diffrax.ODETerm(slope),
             diffrax.Dopri8(),
             jnp.zeros_like(end),
@@ -151,7 +153,9 @@ def _referred_back(
             r,
             stepsize_controller=diffrax.PIDController(rtol=rtol, atol=1e-3 * rtol),
             max_steps=100_000,
-        ).ys[0]
+        )
+        assert solution.ys is not None
+        return solution.ys[0]
 
     rest = jnp.einsum("ym,m,xm->yx", u, strength, v)
     return jax.vmap(back)(jnp.concatenate([u, v]).T / 2, strength)
