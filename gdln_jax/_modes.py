@@ -92,6 +92,24 @@ class ModeStrengths(eqx.Module):
 Mapping.register(ModeStrengths)  # type: ignore[attr-defined]
 
 
+class FrameView(Mapping[str, tuple[Array, Array]]):
+    """Read-only mapping edge -> (U_e, V_e)."""
+
+    def __init__(self, graph: Graph, u: tuple[Array, ...], v: tuple[Array, ...]):
+        self._graph, self._u, self._v = graph, u, v
+
+    def __getitem__(self, name: str) -> tuple[Array, Array]:
+        self._graph.edge(name)
+        bundle, position = self._graph.slot[name]
+        return self._u[bundle][position], self._v[bundle][position]
+
+    def __iter__(self) -> Iterator[str]:
+        return (edge.name for edge in self._graph.edges)
+
+    def __len__(self) -> int:
+        return len(self._graph.edges)
+
+
 def _row(value: Any, modes: int, name: str) -> np.ndarray | Array:
     # NumPy where values are known: thousands of edges are stacked below.
     known = is_concrete(value)

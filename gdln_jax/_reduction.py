@@ -7,11 +7,10 @@ never flow, descent or the closed forms.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
@@ -22,20 +21,19 @@ from gdln_jax._certificate import (
     tied_classes,
     typical_strength,
 )
-from gdln_jax._checks import check_choice, check_positive, listed
+from gdln_jax._checks import check_choice, check_positive
 from gdln_jax._coupled import Coupled, couple, coupled_loss
 from gdln_jax._data import GatedData, is_concrete
 from gdln_jax._frames import Frames, find_frames
 from gdln_jax._graph import Graph
 from gdln_jax._group_statistics import (
     Group,
-    GroupStatistics,
     group_statistics,
     path_moments,
     with_shared_errors,
 )
 from gdln_jax._mode_data import make_mode_data
-from gdln_jax._modes import ModeData, ModeStrengths, mode_loss
+from gdln_jax._modes import FrameView, ModeData, ModeStrengths, mode_loss
 from gdln_jax._network import GatedNetwork
 from gdln_jax._path_table import PathTable, path_table
 from gdln_jax._plan import PackedData, pack
@@ -47,20 +45,17 @@ from gdln_jax._reduced_flow import (
     smallest_size,
     solve_reduced,
 )
+from gdln_jax._refusal import (
+    InexactReductionError,
+    InexactReductionWarning,
+    advice,
+    check_finite,
+    check_ties,
+)
 from gdln_jax._statistics import path_statistics
 from gdln_jax._units import unit_nodes
 
 _MODES = ("raise", "warn", "coupled")
-# A certificate in float32 is rounding alone below this.
-_FLOAT32 = 1e-4
-
-
-class InexactReductionError(ValueError):
-    """The data are not diagonal in any common frames, and the caller asked for exactness."""
-
-
-class InexactReductionWarning(UserWarning):
-    """The reduction is an approximation; its certificate says how good."""
 
 
 class Reduction(eqx.Module):
@@ -105,7 +100,7 @@ class Reduction(eqx.Module):
         return self.core is not None
 
     @property
-    def frames(self) -> "FrameView":
+    def frames(self) -> FrameView:
         """Edge -> (U_e, V_e)."""
         return FrameView(self.graph, self.u, self.v)
 
@@ -167,7 +162,7 @@ class Reduction(eqx.Module):
         fit, or `ts` does not increase; `RuntimeError` when the solver gives up.
         """
         start = self.strengths_of(b0)
-        _check_finite(start)
+        check_finite(start)
         if self.core is not None:
             # Rotated weights hold rounding errors, whose size must not set the tolerance.
             if options.get("atol") is None:
@@ -175,7 +170,7 @@ class Reduction(eqx.Module):
             weights = self.core.start(start)
             run = solve_reduced(weights, coupled_loss, self.core.data, ts, tau, **options)
             return eqx.tree_at(lambda r: r.b, run, self.core.read(run.b))
-        _check_ties(self, start)
+        check_ties(self.ties, self.untied_residual, start)
         return solve_reduced(start, mode_loss, self.mode_data, ts, tau, **options)
 
     def quotient(self, b0: Any, *, seed: int = 0) -> Quotient:
@@ -191,8 +186,8 @@ class Reduction(eqx.Module):
         start = self.strengths_of(b0)
         if not is_concrete(start):
             raise ValueError("quotient() compares values of b0 and cannot run under jit or vmap.")
-        _check_finite(start)
-        _check_ties(self, start)
+        check_finite(start)
+        check_ties(self.ties, self.untied_residual, start)
         return make_quotient(self.mode_data, start, self.typical, seed=seed)
 
     def path_table(self, *, max_pairs: int = 250_000) -> PathTable:
@@ -210,24 +205,6 @@ class Reduction(eqx.Module):
             f"Reduction({self.modes} modes, {len(self.strengths)} path groups, {kind}{tied}, "
             f"residual {self.residual:.1e})"
         )
-
-
-class FrameView(Mapping[str, tuple[Array, Array]]):
-    """Read-only mapping edge -> (U_e, V_e)."""
-
-    def __init__(self, graph: Graph, u: tuple[Array, ...], v: tuple[Array, ...]):
-        self._graph, self._u, self._v = graph, u, v
-
-    def __getitem__(self, name: str) -> tuple[Array, Array]:
-        self._graph.edge(name)
-        bundle, position = self._graph.slot[name]
-        return self._u[bundle][position], self._v[bundle][position]
-
-    def __iter__(self) -> Iterator[str]:
-        return (edge.name for edge in self._graph.edges)
-
-    def __len__(self) -> int:
-        return len(self._graph.edges)
 
 
 def reduce(
@@ -286,11 +263,11 @@ def reduce(
         if tied <= tol:
             residual, ties = tied, named_classes(graph, labels)
     if residual > tol:
-        advice = _advice(residual, tol, statistics, packed)
+        message = advice(residual, tol, statistics, packed)
         if on_inexact == "raise":
-            raise InexactReductionError(advice)
+            raise InexactReductionError(message)
         if on_inexact == "warn":
-            warnings.warn(advice, InexactReductionWarning, stacklevel=2)
+            warnings.warn(message, InexactReductionWarning, stacklevel=2)
         else:
             core = couple(packed, u, v, frames.modes)
     return Reduction(
@@ -320,40 +297,3 @@ def _stacked(graph: Graph, frames: Frames) -> tuple[tuple[Array, ...], tuple[Arr
         )
 
     return stack(frames.u), stack(frames.v)
-
-
-def _check_finite(b: ModeStrengths) -> None:
-    if is_concrete(b) and not all(np.all(np.isfinite(np.asarray(stack))) for stack in b.stacks):
-        raise ValueError("b0 holds values that are not finite.")
-
-
-def _check_ties(reduction: Reduction, b: ModeStrengths) -> None:
-    if reduction.ties is None or not is_concrete(b):
-        return
-    for tied in reduction.ties:
-        values = np.stack([np.asarray(b[name]) for name in tied])
-        if np.any(np.ptp(values, axis=0) > 1e-12 * np.abs(values).max(axis=0)):
-            raise ValueError(
-                f"this reduction is exact only while the edges {listed(tied, 4)} have equal "
-                f"strengths (elsewhere its residual is {reduction.untied_residual:.1e}), but b0 "
-                "gives them different ones: start them equal, or give the full network "
-                "(reduction.embed(b0)) to gradient_flow."
-            )
-
-
-def _advice(residual: float, tol: float, statistics: GroupStatistics, packed: PackedData) -> str:
-    dtype = jax.tree.leaves(packed.inputs)[0].dtype
-    if dtype == np.float32 and residual < _FLOAT32:
-        return (
-            f"in float32 the certificate, {residual:.1e}, cannot tell an exact reduction from one "
-            f"that is inexact at tol {tol:.0e}: use float64 (jax.config.update('jax_enable_x64', "
-            f"True) before making arrays), or pass tol={_FLOAT32:.0e}."
-        )
-    worst = "; ".join(f"{what} is {share:.1%} off-diagonal" for what, share in statistics.worst(3))
-    return (
-        f"no common frames diagonalise the statistics: {residual:.1e} of the gradient leaves the "
-        f"aligned manifold (tol {tol:.0e}). Worst: {worst or 'frames overlap between paths'}. "
-        "Whiten the inputs; or regroup the paths (give groups that are never active together "
-        "hidden nodes of their own); or pass on_inexact='coupled' to keep the couplings (exact, "
-        "larger), or 'warn' to take the diagonal approximation."
-    )

@@ -16,9 +16,7 @@ def random_graph(rng: np.random.Generator, width: int = 5) -> gdln.Graph:
     outputs = [f"y{i}" for i in range(rng.integers(1, 3))]
     nodes = {name: int(rng.integers(width, width + 3)) for name in (*inputs, *hidden, *outputs)}
     ordered = [*hidden, *outputs]
-    edges = []
-    for name in inputs:
-        edges.append((name, str(rng.choice(hidden))))
+    edges: list[tuple[str, ...]] = [(name, str(rng.choice(hidden))) for name in inputs]
     for i, name in enumerate(hidden):
         if not any(target == name for _, target, *_ in edges):
             edges.append((str(rng.choice([*inputs, *hidden[:i]])), name))

@@ -1,0 +1,63 @@
+"""What a reduction refuses, and the advice that it gives then. Floor 3, below the reduction."""
+
+import jax
+import numpy as np
+
+from gdln_jax._checks import listed
+from gdln_jax._data import is_concrete
+from gdln_jax._group_statistics import GroupStatistics
+from gdln_jax._modes import ModeStrengths
+from gdln_jax._plan import PackedData
+
+# A certificate in float32 is rounding alone below this.
+_FLOAT32 = 1e-4
+
+
+class InexactReductionError(ValueError):
+    """The data are not diagonal in any common frames, and the caller asked for exactness."""
+
+
+class InexactReductionWarning(UserWarning):
+    """The reduction is an approximation; its certificate says how good."""
+
+
+def check_finite(b: ModeStrengths) -> None:
+    """Raise for strengths that are known and not finite."""
+    if is_concrete(b) and not all(np.all(np.isfinite(np.asarray(stack))) for stack in b.stacks):
+        raise ValueError("b0 holds values that are not finite.")
+
+
+def check_ties(
+    ties: tuple[tuple[str, ...], ...] | None, untied_residual: float, b: ModeStrengths
+) -> None:
+    """Raise where `b` breaks the ties under which a reduction is exact."""
+    if ties is None or not is_concrete(b):
+        return
+    for tied in ties:
+        values = np.stack([np.asarray(b[name]) for name in tied])
+        if np.any(np.ptp(values, axis=0) > 1e-12 * np.abs(values).max(axis=0)):
+            raise ValueError(
+                f"this reduction is exact only while the edges {listed(tied, 4)} have equal "
+                f"strengths (elsewhere its residual is {untied_residual:.1e}), but b0 "
+                "gives them different ones: start them equal, or give the full network "
+                "(reduction.embed(b0)) to gradient_flow."
+            )
+
+
+def advice(residual: float, tol: float, statistics: GroupStatistics, packed: PackedData) -> str:
+    """Which statistics are to blame for a residual above `tol`, and what can be done."""
+    dtype = jax.tree.leaves(packed.inputs)[0].dtype
+    if dtype == np.float32 and residual < _FLOAT32:
+        return (
+            f"in float32 the certificate, {residual:.1e}, cannot tell an exact reduction from one "
+            f"that is inexact at tol {tol:.0e}: use float64 (jax.config.update('jax_enable_x64', "
+            f"True) before making arrays), or pass tol={_FLOAT32:.0e}."
+        )
+    worst = "; ".join(f"{what} is {share:.1%} off-diagonal" for what, share in statistics.worst(3))
+    return (
+        f"no common frames diagonalise the statistics: {residual:.1e} of the gradient leaves the "
+        f"aligned manifold (tol {tol:.0e}). Worst: {worst or 'frames overlap between paths'}. "
+        "Whiten the inputs; or regroup the paths (give groups that are never active together "
+        "hidden nodes of their own); or pass on_inexact='coupled' to keep the couplings (exact, "
+        "larger), or 'warn' to take the diagonal approximation."
+    )
