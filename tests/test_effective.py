@@ -67,6 +67,7 @@ def test_aligned_start_is_read_exactly_and_the_fit_recovers_it():
     np.testing.assert_allclose(found.spread, 0, atol=1e-12)
     assert max(found.misalignment.values()) < 1e-12
     assert found.fit == pytest.approx(0.15, rel=1e-4)
+    assert found.fit_rms is not None
     assert found.fit_rms < 1e-3
     assert "fit 0.15" in repr(found)
 

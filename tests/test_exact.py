@@ -538,7 +538,7 @@ def test_sharing_times_go_as_paths_to_minus_two_thirds_when_balanced():
     ("call", "words"),
     [
         (
-            lambda: exact.margin_loss(1.0, 0.5, 0.1, gating="linaer"),
+            lambda: exact.margin_loss(1.0, 0.5, 0.1, gating="lineal"),
             "gating.*did you mean 'linear'",
         ),
         (lambda: exact.margin_loss(1.0, -0.5, 0.1, gating="xor"), "delta is -0.5"),
