@@ -7,6 +7,7 @@ the Bregman divergence of the potential (relative entropy for L = 2). Host code,
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -74,8 +75,8 @@ def differentiable_limit(
     derivatives are those of the limit wherever no survivor is about to die.
     """
 
-    def survivors(S: np.ndarray, D: np.ndarray, alive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        S, D, alive = (np.asarray(a) for a in (S, D, alive))
+    def survivors(*held: Any) -> tuple[np.ndarray, np.ndarray]:
+        S, D, alive = (np.asarray(a) for a in held)
         used = np.zeros(len(S), bool)
         sub = np.ix_(alive, alive)
         eps = rounding(D)
