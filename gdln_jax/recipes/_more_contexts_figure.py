@@ -154,6 +154,6 @@ def _power(ax: Any, data: xr.Dataset, k: int, c: int) -> None:
     ax.bar(range(c + 1), middle, color=colours, width=0.7, edgecolor="black", linewidth=0.5)
     for m in range(c + 1):
         ax.plot([m] * len(values), values[:, m], ".", color="black", markersize=2.5)
-    ax.text(c - 1, middle[c - 1] + 0.06, f"C−1: {middle[c - 1]:.0%}", ha="center", va="bottom")
-    ax.set(xlabel="contexts in which a ReLU unit is on", ylabel="share of power", ylim=(-0.05, 1.0))
+    ax.text(c - 1, middle.max() + 0.08, f"C−1: {middle[c - 1]:.0%}", ha="center", va="bottom")
+    ax.set(xlabel="contexts in which a unit is on", ylabel="power, ReLU units", ylim=(-0.05, 1.05))
     ax.set_xticks(range(c + 1))
