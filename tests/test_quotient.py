@@ -147,7 +147,7 @@ def test_pathway_sharing_has_the_rates_of_eq_16_and_17(p):
     np.testing.assert_allclose(q.rates, [np.sqrt(p) / 100, p / 100, np.sqrt(p) / 100], rtol=1e-14)
 
 
-@pytest.mark.parametrize("p", [1, 100])
+@pytest.mark.parametrize("p", [pytest.param(1, marks=pytest.mark.slow), 100])
 def test_pathway_sharing_reaches_the_reference_times(p, reference):
     """Product at s/(2d) at the times given, for modes 1, 2 and 3."""
     task = tasks.pathway_sharing(10, p, compact=True, width=WIDTH)
@@ -190,7 +190,7 @@ def unequal_modes(graph):
     )
 
 
-@pytest.mark.parametrize("pattern", ["cyclic", "rows_only"])
+@pytest.mark.parametrize("pattern", [pytest.param("cyclic", marks=pytest.mark.slow), "rows_only"])
 def test_the_quotient_solves_the_full_reduction(pattern):
     task = routing(5, 2, pattern=pattern)
     reduction = gdln.reduce(task.graph, task.data)
@@ -218,6 +218,7 @@ def test_the_quotient_solves_the_full_flow():
     np.testing.assert_allclose(small.losses, full.losses, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_side_by_side_blocks_of_unequal_size():
     """P = 1 and P = 4 in one network race: six classes, and still the full reduction."""
     task = tasks.pathway_sharing(2, (1, 4), compact=True, width=WIDTH)

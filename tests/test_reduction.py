@@ -23,7 +23,7 @@ import gdln_jax as gdln
 from gdln_jax import InexactReductionError, InexactReductionWarning, tasks
 
 # The first seeds run always, all 30 with the slow tests: each is a graph of its own to compile.
-QUICK = 4
+QUICK = 3
 
 
 def seeds(quick):
@@ -332,6 +332,9 @@ def test_contextual_pathways_are_exact_while_tied(contexts):
         reduction.solve({**dict(b.items()), firsts[0]: 0.8}, [0.0, 1.0])
     with pytest.raises(ValueError, match="exact only while"):
         reduction.quotient({**dict(b.items()), lasts[0]: 0.8})
+    untied = {**dict(b.items()), firsts[0]: 0.8}
+    with pytest.raises(ValueError, match="exact only while"):
+        jax.jit(lambda r: r.solve(untied, [0.0, 1.0]).losses)(reduction)
 
 
 @pytest.mark.slow
