@@ -35,15 +35,12 @@ def check_ties(
     """Raise where `b` breaks the ties under which a reduction is exact."""
     if ties is None or not is_concrete(b):
         return
-    # Traced where the reduction is an argument of a jitted function.
-    known = is_concrete(untied_residual)
-    elsewhere = f" (elsewhere its residual is {untied_residual:.1e})" if known else ""
     for tied in ties:
         values = np.stack([np.asarray(b[name]) for name in tied])
         if np.any(np.ptp(values, axis=0) > 1e-12 * np.abs(values).max(axis=0)):
             raise ValueError(
                 f"this reduction is exact only while the edges {listed(tied, 4)} have equal "
-                f"strengths{elsewhere}, but b0 gives them different ones: start them equal, or "
+                f"strengths (elsewhere its residual is {untied_residual:.1e}), but b0 gives them different ones: start them equal, or "
                 "give the full network (reduction.embed(b0)) to gradient_flow."
             )
 
