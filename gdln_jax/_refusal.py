@@ -40,8 +40,9 @@ def check_ties(
         if np.any(np.ptp(values, axis=0) > 1e-12 * np.abs(values).max(axis=0)):
             raise ValueError(
                 f"this reduction is exact only while the edges {listed(tied, 4)} have equal "
-                f"strengths (elsewhere its residual is {untied_residual:.1e}), but b0 gives them different ones: start them equal, or "
-                "give the full network (reduction.embed(b0)) to gradient_flow."
+                f"strengths (elsewhere its residual is {untied_residual:.1e}), but b0 "
+                "gives them different ones: start them equal, or give the full network "
+                "(reduction.embed(b0)) to gradient_flow."
             )
 
 
