@@ -431,19 +431,43 @@ def _placed(frame: np.ndarray, column: int, direction: np.ndarray) -> np.ndarray
 
 def _as_frames(graph: Graph, known: dict[_Port, np.ndarray], modes: int) -> Frames:
     inputs, outputs = set(graph.inputs), set(graph.outputs)
-    u, v = [], []
+    u = [np.zeros((graph.nodes[edge.target], modes)) for edge in graph.edges]
+    v = [np.zeros((graph.nodes[edge.source], modes)) for edge in graph.edges]
+    for port, frame in known.items():
+        (u if port.side == "u" else v)[port.edge][:, : frame.shape[1]] = frame
+    passing = _passing(graph, u, v, modes)
     for i, edge in enumerate(graph.edges):
-        ends = []
-        for side, node, ports in (("u", edge.target, outputs), ("v", edge.source, inputs)):
-            width = graph.nodes[node]
-            frame = np.zeros((width, modes))
-            if node in ports:
-                found = known.get(_Port(side, i), np.zeros((width, 0)))
-                frame[:, : found.shape[1]] = found
-            else:
-                # Hidden frames are free; modes beyond the width cannot pass (a bottleneck).
-                frame[:, :width] = np.eye(width, modes)[:, :width]
-            ends.append(frame)
-        u.append(ends[0])
-        v.append(ends[1])
+        if edge.target not in outputs:
+            u[i] = _hidden_frame(graph.nodes[edge.target], passing[edge.target])
+        if edge.source not in inputs:
+            v[i] = _hidden_frame(graph.nodes[edge.source], passing[edge.source])
     return Frames(u, v, modes)
+
+
+def _hidden_frame(width: int, passing: np.ndarray) -> np.ndarray:
+    """Hidden frames are free: unit vectors for the modes that pass here, strongest first.
+
+    Modes beyond the width cannot pass (a bottleneck).
+    """
+    frame = np.zeros((width, len(passing)))
+    # A pathway that drives nothing yet may still learn from the errors of others: leave it open.
+    chosen = np.flatnonzero(passing if passing.any() else np.ones_like(passing))[:width]
+    frame[np.arange(len(chosen)), chosen] = 1
+    return frame
+
+
+def _passing(
+    graph: Graph, u: list[np.ndarray], v: list[np.ndarray], modes: int
+) -> dict[str, np.ndarray]:
+    """Which modes (mode,) come from an input and go to an output through each node."""
+    arriving = {name: np.zeros(modes, bool) for name in graph.order}
+    leaving = {name: np.zeros(modes, bool) for name in graph.order}
+    for name in graph.order:
+        for edge in graph.outgoing[name]:
+            live = np.any(v[graph.edge_index[edge.name]], axis=0)
+            arriving[edge.target] |= arriving[name] if graph.incoming[name] else live
+    for name in reversed(graph.order):
+        for edge in graph.incoming[name]:
+            live = np.any(u[graph.edge_index[edge.name]], axis=0)
+            leaving[edge.source] |= leaving[name] if graph.outgoing[name] else live
+    return {name: arriving[name] & leaving[name] for name in graph.order}
