@@ -248,7 +248,8 @@ def _failure(trajectory: Trajectory, reached: float, max_steps: int) -> str:
         return (
             f"the gradient flow used up max_steps = {max_steps} at time {reached:.6g} of "
             f"{end:.6g} ({steps}): loosen rtol, pass a stiff solver such as diffrax.Kvaerno5(), "
-            "raise max_steps, or whiten the inputs."
+            "raise max_steps, or whiten the inputs. A loss without a lower bound runs to infinity "
+            "in finite time."
         )
     return (
         f"the solver gave up at time {reached:.6g} of {end:.6g} ({steps}): no step was small "
