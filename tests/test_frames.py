@@ -31,14 +31,14 @@ def test_a_narrow_node_carries_the_mode_of_its_own_pathway():
 
 def test_a_bottleneck_lets_the_strongest_modes_pass():
     graph = gdln.Graph.chain([4, 2, 7])
-    base = gdln.tasks.hierarchy()
-    data = gdln.GatedData({"x": np.eye(4)}, {"y": base.data.targets["y"]})
+    features = gdln.tasks.hierarchy_features()
+    data = gdln.GatedData({"x": np.eye(4)}, {"y": features.T})
     reduction = gdln.reduce(graph, data)
     assert reduction.residual < 1e-12
     weights = reduction.embed(1.0).weights
     s = np.linalg.svd(np.asarray(weights["h1->y"] @ weights["x->h1"]), compute_uv=False)
     np.testing.assert_allclose(s, [1, 1, 0, 0], atol=1e-12)
     passed = np.asarray(weights["h1->y"] @ weights["x->h1"])
-    sigma = np.asarray(base.data.targets["y"]).T / 4
+    sigma = features / 4
     # The two strongest singular values of Sigma^yx: sqrt(185)/4 and sqrt(41)/4.
     np.testing.assert_allclose(np.sum(passed * sigma), (185**0.5 + 41**0.5) / 4, rtol=1e-12)
