@@ -1,10 +1,11 @@
 """What all tests share: float64, one hypothesis profile, the reference values, the data folder."""
 
+import gc
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,20 @@ settings.register_profile(
 settings.load_profile("gdln")
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+
+# Every compiled program maps memory, and Linux ends a process at 65,530 maps (vm.max_map_count).
+# A test file adds 5,000 to 12,000, so the programs of earlier files are dropped well before.
+_MAPS = Path("/proc/self/maps")
+_MAX_MAPS = 20_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def drop_compiled_programs() -> Iterator[None]:
+    """Without this the process is killed by a segmentation fault after some 800 tests."""
+    yield
+    if _MAPS.exists() and _MAPS.read_text(encoding="utf-8").count("\n") > _MAX_MAPS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
