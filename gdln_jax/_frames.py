@@ -7,29 +7,23 @@ linear combinations of the statistics of all paths between two ports, and frames
 generic combinations diagonalise all of them. Modes found at one port are carried to the others
 by the statistics themselves, so that repeated singular values keep their labels. Host code in
 NumPy; whether the frames do their job is measured afterwards, not assumed. Floor 2: may import
-floors 0 and 1.
+floors 0 and 1, `_links` and `_joint`.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from gdln_jax._graph import Graph
-from gdln_jax._plan import PackedData, Stage
+from gdln_jax._joint import joint_eigenvectors
+from gdln_jax._links import Seed, input_rows, links, output_moments
+from gdln_jax._plan import PackedData
 
 # Independent generic combinations of the statistics, and rounds in which ports tell each other
 # what they know about the modes. Both are generous: the certificate says whether they sufficed.
 _DRAWS, _ROUNDS = 3, 6
 # Statistics below this, relative to the largest, are rounding noise of sums of products.
 _NOISE = 1e-10
-
-
-class Seed(NamedTuple):
-    """An input activity as an edge sees it: the edge, and which distinct activity of its source."""
-
-    edge: int
-    instance: int
 
 
 class Frames(NamedTuple):
@@ -41,96 +35,6 @@ class Frames(NamedTuple):
     u: list[np.ndarray]
     v: list[np.ndarray]
     modes: int
-
-
-class Links(NamedTuple):
-    """The distinct activities of packed data and how they are made of one another.
-
-    `incoming[class][instance]` lists (edge, gate, class of source, instance of source).
-    """
-
-    incoming: list[list[list[tuple[int, float, int, int]]]]
-    inputs: list[np.ndarray | None]
-    class_of: dict[str, int]
-
-
-def links(data: PackedData) -> Links:
-    """Read the network of distinct activities off the tables of `data`."""
-    graph = data.graph
-    number = {node_class: c for c, node_class in enumerate(graph.classes)}
-    incoming: list[list[list[tuple[int, float, int, int]]]] = [
-        [[] for _ in range(count)] for count in data.counts
-    ]
-    for bundle, stage in zip(graph.bundles, data.stages, strict=True):
-        if stage is None:
-            continue
-        source, edge, gate, target = stage_table(stage)
-        edges = np.array([graph.edge_index[name] for name in bundle.edges])[edge]
-        c, s = number[bundle.target], number[bundle.source]
-        for e, g, a, i in zip(
-            edges.tolist(), gate.tolist(), source.tolist(), target.tolist(), strict=True
-        ):
-            if g != 0:
-                incoming[c][i].append((e, g, s, a))
-    inputs = [None if x is None else np.asarray(x, float) for x in data.inputs]
-    class_of = {name: c for key, c in number.items() for name in graph.classes[key]}
-    return Links(incoming, inputs, class_of)
-
-
-def stage_table(stage: Stage) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The (source, edge, gate, target) of each pair of a stage, flat, padding included."""
-    chunks, pairs = stage.shape
-    order = np.arange(chunks * pairs)
-    source = order if stage.source is None else np.asarray(stage.source).ravel()
-    target = order if stage.target is None else np.asarray(stage.target).ravel()
-    edge = np.arange(chunks) if stage.edge is None else np.asarray(stage.edge)
-    gate = np.ones(len(order)) if stage.gate is None else np.asarray(stage.gate)[..., 0].ravel()
-    return source, np.repeat(edge, pairs), gate, target
-
-
-class OutputMoments(NamedTuple):
-    """What one output instance is asked for: `terms` lists (last edge, seed, coefficient)."""
-
-    terms: list[tuple[int, Seed, np.ndarray]]
-    target: np.ndarray
-    weight: np.ndarray
-    node_class: int
-
-
-def output_moments(data: PackedData, found: Links, theta: np.ndarray) -> Iterator[OutputMoments]:
-    """Per compared output: which seeds reach it by which last edge, with generic coefficients.
-
-    `theta` (edge, draw) are the numbers on the edges; a coefficient is the sum over the paths
-    between seed and last edge of the products of gates and numbers. O(activities x their seeds).
-    """
-    reach: list[list[dict[Seed, np.ndarray]]] = [[{} for _ in row] for row in found.incoming]
-    for c, row in enumerate(found.incoming):
-        for i, parts in enumerate(row):
-            here = reach[c][i]
-            for edge, gate, s, a in parts:
-                for seed, value in _sent(found, reach, edge, s, a):
-                    here[seed] = here.get(seed, 0) + gate * theta[edge] * value
-    for c, table in enumerate(data.outputs):
-        if table is None:
-            continue
-        count = len(table.node)
-        instances = np.arange(count) if table.instance is None else np.asarray(table.instance)
-        targets, weights = np.asarray(table.target, float), np.asarray(table.weight, float)
-        for p, i in enumerate(instances.tolist()):
-            terms = [
-                (edge, seed, gate * theta[edge] * value)
-                for edge, gate, s, a in found.incoming[c][i]
-                for seed, value in _sent(found, reach, edge, s, a)
-            ]
-            yield OutputMoments(terms, targets[p], weights[p], c)
-
-
-def _sent(
-    found: Links, reach: list[list[dict[Seed, np.ndarray]]], edge: int, s: int, a: int
-) -> list[tuple[Seed, np.ndarray | float]]:
-    if found.incoming[s][a]:
-        return list(reach[s][a].items())
-    return [(Seed(edge, a), 1.0)]
 
 
 class _Port(NamedTuple):
@@ -179,13 +83,6 @@ class _Statistics:
         for ends in near.values():
             ends.sort(key=lambda end: end[0].side)
         return near
-
-
-def input_rows(graph: Graph, found: Links, seed: Seed) -> np.ndarray:
-    """The examples (row, width) behind a seed."""
-    table = found.inputs[found.class_of[graph.edges[seed.edge].source]]
-    assert table is not None
-    return table[seed.instance]
 
 
 def find_frames(data: PackedData, *, seed: int = 0) -> Frames:
@@ -314,42 +211,6 @@ def _new_modes(
     columns = columns[:, np.argsort(-strength, kind="stable")]
     largest = np.abs(columns).argmax(axis=0)
     return columns * np.sign(columns[largest, np.arange(columns.shape[1])])
-
-
-def joint_eigenvectors(stack: np.ndarray, sweeps: int = 30) -> np.ndarray:
-    """Orthogonal matrix that diagonalises symmetric matrices (k, r, r) together as well as it can.
-
-    Starts from the eigenvectors of a generic combination and polishes by Jacobi rotations
-    (Cardoso and Souloumiac 1996), which settles what is nearly degenerate in the combination but
-    not in its parts.
-    """
-    stack = 0.5 * (stack + np.swapaxes(stack, 1, 2))
-    mix = np.random.default_rng(1).uniform(0.5, 1.5, size=len(stack))
-    _, basis = np.linalg.eigh(np.tensordot(mix, stack, axes=1))
-    a = basis.T @ stack @ basis
-    r = a.shape[1]
-    size = max(np.abs(a).max(initial=0.0), 1e-300)
-    for _ in range(sweeps):
-        turned = 0.0
-        for i in range(r - 1):
-            for j in range(i + 1, r):
-                h = np.stack([a[:, i, i] - a[:, j, j], 2 * a[:, i, j]])
-                g = h @ h.T
-                # Equal up to rounding in every matrix: any basis of the pair will do.
-                if g[0, 0] + g[1, 1] < (1e-13 * size) ** 2 * len(stack):
-                    continue
-                angle = 0.25 * np.arctan2(2 * g[0, 1], g[0, 0] - g[1, 1])
-                if abs(angle) < 1e-15:
-                    continue
-                turned = max(turned, abs(angle))
-                c, s = np.cos(angle), np.sin(angle)
-                turn = np.array([[c, -s], [s, c]])
-                a[:, :, [i, j]] = a[:, :, [i, j]] @ turn
-                a[:, [i, j], :] = turn.T @ a[:, [i, j], :]
-                basis[:, [i, j]] = basis[:, [i, j]] @ turn
-        if turned < 1e-14:
-            break
-    return basis
 
 
 def _carry(

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdln_jax._frames import Frames, input_rows, links, output_moments
+from gdln_jax._frames import Frames
+from gdln_jax._links import input_rows, links, output_moments
 from gdln_jax._plan import PackedData
 
 Group = tuple[str, str]

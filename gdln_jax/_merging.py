@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from gdln_jax._classes import equal_rows
-from gdln_jax._frames import stage_table
+from gdln_jax._links import stage_table
 from gdln_jax._modes import ModeData
 
 # Inputs that agree to this relative precision, or differ by less than rounding beside the other

@@ -1,7 +1,7 @@
 """Packed data as the modes see them: `ModeData` from frames.
 
 Where modes do not meet in the loss the examples of a block collapse to one. Host code in NumPy.
-Floor 2: may import floors 0 and 1, `_frames` and `_modes`.
+Floor 2: may import floors 0 and 1, `_frames`, `_links` and `_modes`.
 """
 
 from typing import NamedTuple
@@ -9,8 +9,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from gdln_jax._frames import Frames, Links, links, stage_table
+from gdln_jax._frames import Frames
 from gdln_jax._graph import Graph
+from gdln_jax._links import Links, links, stage_table
 from gdln_jax._modes import ModeData, ModeTable
 from gdln_jax._plan import OutputTable, PackedData
 

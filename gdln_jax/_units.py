@@ -1,12 +1,12 @@
 """Data with every input and output node in units of its own size.
 
 Frames, and whether a reduction is exact, do not depend on the units in which a node's activity is
-measured; tolerances would. Floor 2: may import floors 0 and 1 and `_frames`.
+measured; tolerances would. Floor 2: may import floors 0 and 1 and `_links`.
 """
 
 import numpy as np
 
-from gdln_jax._frames import links
+from gdln_jax._links import links
 from gdln_jax._plan import OutputTable, PackedData
 
 
