@@ -15,6 +15,7 @@ from gdln_jax.recipes._recipe import Entry as Entry
 from gdln_jax.recipes._recipe import Progress as Progress
 from gdln_jax.recipes._recipe import Recipe as Recipe
 from gdln_jax.recipes._recipe import Result as Result
+from gdln_jax.recipes._recipe import Standing as Standing
 from gdln_jax.recipes._recipe import silent as silent
 from gdln_jax.recipes._write import write as write
 
@@ -36,6 +37,11 @@ CATALOGUE: dict[str, Entry] = {
                 "zero-shot error",
             ),
             "gdln_jax.recipes.routing",
+            claim="Learning is one race of all routes (Eq. 13-15); untrained routes come along",
+            standing="holds under conditions",
+            proviso="every input has K outputs and every output K inputs, trained routes have a "
+            "spectral gap, and b(0) is not the init scale",
+            errata=("E7", "E8", "E9", "E10", "E12"),
         ),
         Entry(
             "sharing",
@@ -48,6 +54,10 @@ CATALOGUE: dict[str, Entry] = {
                 "reference values",
             ),
             "gdln_jax.recipes.sharing",
+            claim="The more a pathway shares, the faster it learns (Eq. 16-17): it wins the race",
+            standing="holds",
+            proviso="what the loser keeps has an exact law, and the race gives no threshold in K",
+            errata=("E5", "E11"),
         ),
         Entry(
             "generalisation",
@@ -60,6 +70,11 @@ CATALOGUE: dict[str, Entry] = {
                 "patterns of one K and different gaps",
             ),
             "gdln_jax.recipes.generalisation",
+            claim="From about 40 % of trained routes on, untrained ones are learned, too",
+            standing="holds under conditions",
+            proviso="for M = 10 and random patterns; what counts is the spectral gap of the "
+            "trained routes",
+            errata=("E7", "E10", "E11", "E12"),
         ),
         Entry(
             "xor",
@@ -73,6 +88,10 @@ CATALOGUE: dict[str, Entry] = {
                 "reference values",
             ),
             "gdln_jax.recipes.xor",
+            claim="A ReLU network learns XoR as a gated network of four paths does (Eq. 23)",
+            standing="holds under conditions",
+            proviso="from the effective initial value in place of sigma_0, near the flow",
+            errata=("E4", "E13", "E14"),
         ),
         Entry(
             "contextual",
@@ -84,6 +103,10 @@ CATALOGUE: dict[str, Entry] = {
                 "samples: least squares of each sample",
             ),
             "gdln_jax.recipes.contextual",
+            claim="Gated by context the network learns [1 0] and [0 1]; a linear one [1/2 1/2]",
+            standing="holds",
+            proviso="N Eq. 7-8 fail here, and the reduction is exact all the same",
+            errata=("E4",),
         ),
         Entry(
             "linear",
@@ -96,6 +119,10 @@ CATALOGUE: dict[str, Entry] = {
                 "reference values",
             ),
             "gdln_jax.recipes.linear",
+            claim="A deep linear network learns a hierarchy mode by mode, in closed form (Eq. 7)",
+            standing="holds",
+            proviso="with the effective a(0) of each mode, and the gradient's sign put right",
+            errata=("E19", "E20", "E21"),
         ),
         Entry(
             "margin",
@@ -109,6 +136,10 @@ CATALOGUE: dict[str, Entry] = {
                 "reference values",
             ),
             "gdln_jax.recipes.margin",
+            claim="A ReLU network finds the gating that learns fastest; the two cross at sqrt(2/3)",
+            standing="holds under conditions",
+            proviso="near the flow, in the limit of small initial values, and not at all times",
+            errata=("E14", "E15", "E19", "E24"),
         ),
         Entry(
             "contexts",
@@ -122,6 +153,11 @@ CATALOGUE: dict[str, Entry] = {
                 "reference values",
             ),
             "gdln_jax.recipes.contexts",
+            claim="The gated network of double-context pathways and the ReLU network agree exactly",
+            standing="holds under conditions",
+            proviso="in the mean, with the scale of each kind of pathway chosen; not exactly, nor "
+            "at all times",
+            errata=("E16", "E18", "E19", "E22", "E23", "E24"),
         ),
         Entry(
             "more-contexts",
@@ -134,6 +170,10 @@ CATALOGUE: dict[str, Entry] = {
                 "reference values",
             ),
             "gdln_jax.recipes.more_contexts",
+            claim="For any number C of contexts ReLU units gate on C - 1 of them, in closed form",
+            standing="holds under conditions",
+            proviso="the corrected closed form does; from 5 contexts on most power is on in C - 2",
+            errata=("E16", "E17", "E18", "E19", "E23", "E24"),
         ),
         Entry(
             "depth",
@@ -146,6 +186,11 @@ CATALOGUE: dict[str, Entry] = {
                 "reference values",
             ),
             "gdln_jax.recipes.depth",
+            claim="Of two hidden layers the first stays linear, the second gates on two contexts",
+            standing="holds under conditions",
+            proviso="the first layer is linear on the first plateau only; units of a single "
+            "context hold a part of the second",
+            errata=("E19", "E25"),
         ),
         Entry(
             "claims",
@@ -158,6 +203,9 @@ CATALOGUE: dict[str, Entry] = {
                 "verdict on each of 12 claims",
             ),
             "gdln_jax.recipes.claims",
+            claim="R's race equation, and what R says of winners, depth, momentum, cross-entropy",
+            standing="holds under conditions",
+            proviso="each claim has a verdict of its own in the table",
         ),
     )
 }

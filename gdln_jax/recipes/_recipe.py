@@ -7,13 +7,16 @@ its picture and in the exit code of the command. Imports nothing heavy.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from xarray import Dataset
 else:  # not loaded here, and not checked at run time
     Figure = Dataset = Any
+
+# What may be said of a paper's statement.
+Standing = Literal["holds", "holds under conditions", "does not hold"]
 
 # How a recipe tells how far it is: the fraction done, in [0, 1], and what it does now.
 Progress = Callable[[float, str], None]
@@ -25,13 +28,30 @@ def silent(fraction: float, doing: str) -> None:
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the catalogue: what can be said of a recipe without importing it."""
+    """A line of the catalogue: what can be said of a recipe without importing it.
+
+    Attributes:
+        name: the recipe.
+        figure: the figure or section of the paper.
+        summary: what its picture shows.
+        checks: what it checks, in words.
+        room: the module that makes it.
+        claim: the paper's statement that the figure is about.
+        standing: what the checks establish of that statement; it is shown only where all of them
+            passed. None: not judged.
+        proviso: the conditions, or what is true instead.
+        errata: the errata of the papers that the figure shows, for example `("E7", "E8")`.
+    """
 
     name: str
     figure: str
     summary: str
     checks: tuple[str, ...]
     room: str
+    claim: str = ""
+    standing: Standing | None = None
+    proviso: str = ""
+    errata: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
