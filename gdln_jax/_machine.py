@@ -5,6 +5,7 @@ Floor 0: imports nothing of this package and no JAX until a function runs.
 
 import os
 import platform
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -85,3 +86,14 @@ def cores() -> int:
 def map_limit() -> str:
     """The number of memory maps a process may hold, or that the system does not say."""
     return _MAP_LIMIT.read_text().strip() if _MAP_LIMIT.exists() else "not stated by this system"
+
+
+def environment() -> dict[str, str]:
+    """The variables that change what JAX and this command do, as far as they are set."""
+    known = ("JAX_", "XLA_", "EQX_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+    return {key: value for key, value in sorted(os.environ.items()) if key.startswith(known)}
+
+
+def moment() -> str:
+    """Now, in UTC, as text that sorts by time."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

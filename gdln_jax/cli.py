@@ -1,12 +1,14 @@
-"""The command `gdln`: list the recipes, make a figure of the papers, say what runs here.
+"""The command `gdln`: make the figures of the papers, all of them, a report, a drawing.
 
 Floor 7. Nothing heavy is imported until a command runs (`gdln --help` must stay quick).
-Exit codes: 0 all checks passed, 1 a check failed, 2 the command was not understood.
+Exit codes: see `_EXIT_CODES`.
 """
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator
+import sys
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,17 +16,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gdln_jax import __version__
+from gdln_jax._machine import prepare as _prepare
 
 if TYPE_CHECKING:
-    from gdln_jax.recipes import Recipe, Result
+    from gdln_jax.recipes import Entry, Recipe
+    from gdln_jax.report import Outcome
 else:  # not loaded here, and not checked at run time
-    Recipe = Result = Any
+    Entry = Recipe = Outcome = Any
+
+ALL = "all"
+_EXIT_CODES = (
+    "Exit codes: 0 done, and all checks passed; 1 a check failed or a recipe broke off; "
+    "2 the request was not understood; 130 interrupted (143 by SIGTERM)."
+)
 
 app = typer.Typer(
     name="gdln",
     help="Gated deep linear networks: exact learning dynamics, simulation, and their comparison.",
+    epilog=_EXIT_CODES,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -34,105 +44,293 @@ def main() -> None:
     # Error callbacks keep diffrax's programs out of the compilation cache. With "nan" a failure
     # inside them is NaN: `gradient_flow` reports status 2, and a check of NaN fails.
     os.environ.setdefault("EQX_ON_ERROR", "nan")
-    app()
+    app(prog_name="gdln")
+
+
+def _recipe_names(incomplete: str) -> list[str]:
+    """What the shell offers for NAME."""
+    from gdln_jax.recipes import CATALOGUE
+
+    return [name for name in (*CATALOGUE, ALL) if name.startswith(incomplete)]
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"gdln_jax {__version__}")
+        raise typer.Exit
+
+
+_Quick = Annotated[bool, typer.Option("--quick", help="The short setting.")]
+
+
+@app.callback()
+def _gdln(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Say the version and exit."
+        ),
+    ] = False,
+) -> None:
+    del version
 
 
 @app.command(name="list")
-def list_recipes() -> None:
-    """List the recipes: one for each figure of the papers that can be made."""
-    from rich.console import Console
-    from rich.table import Table
+def list_recipes(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", help="A recipe: what it checks, and its options.",
+            autocompletion=_recipe_names,
+        ),
+    ] = None,
+) -> None:  # fmt: skip
+    """List the recipes, one for each figure of the papers, or the options of one."""
+    from gdln_jax import _console, recipes
 
-    from gdln_jax.recipes import CATALOGUE
-
-    table = Table("recipe", "figure", "what it shows", "checks", box=None, pad_edge=False)
-    for entry in CATALOGUE.values():
-        table.add_row(entry.name, entry.figure, entry.summary, str(len(entry.checks)))
-    Console().print(table)
+    if name is None:
+        _console.print_catalogue(list(recipes.CATALOGUE.values()))
+        return
+    with _understood():
+        _console.print_recipe(recipes.entry(name), recipes.load(name))
 
 
 @app.command()
 def reproduce(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the recipe; see `gdln list`.")
+        str,
+        typer.Argument(
+            metavar="NAME|all",
+            help="Name of the recipe, or all of them; see `gdln list`.",
+            autocompletion=_recipe_names,
+        ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the files [default: out/NAME].", metavar="DIR")
+        Path | None,
+        typer.Option(help="Folder for the files [default: out/NAME, or out].", metavar="DIR"),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set an option of the recipe; repeatable."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Set an option (`gdln list NAME`); repeatable."
+        ),
     ] = None,
     base: Annotated[
         str | None,
         typer.Option(metavar="digits|FILE.npz", help="Base data; arrays x (n, d) and y (n, k)."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="The short setting.")] = False,
+    quick: _Quick = False,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going/--stop", help="all: go on after a recipe that failed.")
+    ] = True,
 ) -> None:
-    """Make a figure of the papers: numbers, checks and picture.
+    """Make a figure of the papers: numbers, checks and picture. Or all of them, with an index.
 
+    `all` runs each recipe in a process of its own and keeps DIR/index.html and index.md up to date.
     Exits with 1 if a check fails.
     """
-    from gdln_jax import recipes
+    with _understood():
+        if name == ALL:
+            if settings or base:
+                from gdln_jax.recipes import OptionError
+
+                raise OptionError("--set and --base belong to one recipe: gdln reproduce NAME")
+            ended = _reproduce_all(out or Path("out"), quick, seeds, keep_going)
+            failed = any(one.state.bad for one in ended)
+        else:
+            failed = not _reproduce_one(name, out, seeds, settings or [], base, quick)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _reproduce_one(
+    name: str,
+    out: Path | None,
+    seeds: int | None,
+    settings: list[str],
+    base: str | None,
+    quick: bool,
+) -> bool:
+    """Run a recipe, write and print its result; whether all checks passed."""
+    from gdln_jax import _console, _machine, recipes
 
     out = out or Path("out") / name
-    try:
-        recipe = recipes.load(name)
-        options = _options(recipe, quick=quick, seeds=seeds, base=base, settings=settings or [])
-        _check_folder(out)
-        _prepare()
-        with _progress_bar(name) as progress:
-            result = recipe.run(options, progress)
-    except recipes.OptionError as error:
-        raise typer.BadParameter(str(error)) from error
-    if result.options is None:
-        result = dataclasses.replace(result, options=dataclasses.asdict(options))
-    paths = recipes.write(result, out)
-    _report(result, paths)
-    if not result.passed:
+    recipe = recipes.load(name)
+    options = _options(recipe, quick=quick, seeds=seeds, base=base, settings=settings)
+    _check_folder(out)
+    start = time.monotonic()
+    _prepare()
+    with _console.progress_bar(name) as progress:
+        result = recipe.run(options, progress)
+        if result.options is None:
+            result = dataclasses.replace(result, options=dataclasses.asdict(options))
+        progress(1.0, "picture and files")
+        run = {
+            "ended": _machine.moment(),
+            "seconds": round(time.monotonic() - start, 1),
+            "quick": quick,
+            "machine": _machine.machine(),
+        }
+        paths = recipes.write(result, out, run=run)
+    _console.print_result(result, paths)
+    return result.passed
+
+
+def _reproduce_all(
+    out: Path, quick: bool, seeds: int | None, keep_going: bool, only: list[Entry] | None = None
+) -> list[Outcome]:
+    """Run recipes into `out`; all of them (and write the index), or those in `only`."""
+    from gdln_jax import _console, recipes, report
+
+    _check_folder(out)
+    entries = list(recipes.CATALOGUE.values()) if only is None else only
+
+    def options(entry: Entry) -> list[str]:
+        words = ["--quick"] if quick else []
+        if seeds and "seeds" in _console.known_options(recipes.load(entry.name)):
+            words += ["--seeds", str(seeds)]
+        return words
+
+    with _console.each_as_it_ends() as say:
+
+        def changed(outcomes: list[Outcome]) -> None:
+            if only is None:
+                report.write_index(outcomes, out)
+            say(outcomes)
+
+        ended = report.reproduce_all(
+            entries, out, options=options, changed=changed, keep_going=keep_going
+        )
+    if only is None:
+        _console.print_paths([out / report.INDEX, out / "index.md"])
+    return ended
+
+
+@app.command(name="report")
+def write_report(
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The page [default: DIR/report.html].", metavar="FILE.html"),
+    ] = None,
+    source: Annotated[
+        Path, typer.Option("--from", help="Where the recipes left their files.", metavar="DIR")
+    ] = Path("out"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="First make what is missing, in the short setting.")
+    ] = False,
+) -> None:
+    """Write one self-contained HTML page of all recipes that ran here.
+
+    What failed or is missing stands at the top of it, and is exit code 1.
+    """
+    from gdln_jax import _console, report
+    from gdln_jax.recipes import OptionError
+
+    out = out or source / "report.html"
+    with _understood():
+        if out.suffix.lower() not in (".html", ".htm") or out.is_dir():
+            raise OptionError(f"--out {out}: the page is a file FILE.html")
+        _check_folder(out.parent)
+        if quick:
+            missing = [
+                one.entry for one in report.outcomes(source) if one.state is report.State.MISSING
+            ]
+            _reproduce_all(source, True, None, True, only=missing)
+        elif not source.is_dir():
+            raise OptionError(
+                f"--from {source}: there is no such folder; `gdln reproduce all` makes one"
+            )
+        found = report.outcomes(source)
+        _console.print_paths([report.write_report(found, out)])
+    bad = [f"{one.entry.name} ({one.state.value})" for one in found if one.state.bad]
+    if bad:
+        typer.echo(f"not passed: {', '.join(bad)}", err=True)
         raise typer.Exit(1)
 
 
 @app.command()
-def info() -> None:
-    """Say which versions, devices, precision and cache a recipe would use here."""
-    import platform
-    from importlib.metadata import version
+def draw(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="FILE.toml or FILE.py.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The picture, .png, .svg or .pdf [default: FILE.png].", metavar="PICTURE"
+        ),
+    ] = None,
+) -> None:
+    """Draw an architecture: nodes, edges, closed gates, highlighted pathways.
 
-    from rich.console import Console
-    from rich.table import Table
+    TOML: edges = [["x", "h"], ["h", "y"]], then [nodes] with x = 4 and so on; optional are
+    paths = [["x->h", "h->y"]], [gates], [labels]. Python: graph = gdln_jax.Graph(...).
+    """
+    from gdln_jax import _console, _drawing
+
+    out = out or Path(file.with_suffix(".png").name)
+    with _understood():
+        _drawing.check_format(out)
+        _check_folder(out.parent)
+        _console.print_paths([_drawing.draw(_drawing.read_drawing(file), out)])
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def bench(context: typer.Context) -> None:
+    """Run the benchmarks of a checkout; all arguments are theirs (try `gdln bench --help`)."""
+    import runpy
+
+    # The benchmarks are not in the wheel: they belong to the checkout that this package is
+    # installed from (pip install -e), or to the one that the command is called in.
+    places = (Path(__file__).parent.parent, Path.cwd())
+    checkout = next((p for p in places if (p / "benchmarks" / "__main__.py").is_file()), None)
+    if checkout is None:
+        raise typer.BadParameter(
+            "there are no benchmarks here; they come with a checkout of the repository, not with "
+            "the installed package. Call it in the folder of the checkout"
+        )
+    sys.path.insert(0, str(checkout))
+    sys.argv = ["gdln bench", *context.args]
+    runpy.run_module("benchmarks", run_name="__main__", alter_sys=False)
+
+
+@app.command()
+def info() -> None:
+    """Say what a recipe meets here: versions, devices, precision, cache. For bug reports."""
+    from gdln_jax import _console, _machine
 
     cache = _prepare()
-    import jax
+    facts = {**_machine.versions(), **_machine.machine()}
+    facts["compilation cache"] = str(cache) if cache else "off: its folder cannot be written"
+    facts["memory maps per process"] = _machine.map_limit()
+    facts |= _machine.environment()
+    _console.print_facts(facts)
 
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_row("python", platform.python_version())
-    table.add_row("gdln_jax", __version__)
-    packages = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "xarray")
-    for package in packages:
-        table.add_row(package, version(package))
-    table.add_row(
-        "devices", ", ".join(f"{d.platform}:{d.id} {d.device_kind}" for d in jax.devices())
-    )
-    precision = "float64" if jax.config.values["jax_enable_x64"] else "float32"
-    products = jax.config.values["jax_default_matmul_precision"]
-    table.add_row("precision", f"{precision}, products {products}")
-    table.add_row("compilation cache", str(cache) if cache else "off: its folder cannot be written")
-    Console().print(table)
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """What cannot be taken is exit code 2 and a message, not a traceback."""
+    from gdln_jax.recipes import OptionError
+
+    try:
+        yield
+    except OptionError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _options(
     recipe: Recipe, *, quick: bool, seeds: int | None, base: str | None, settings: list[str]
 ) -> Any:
     """The options of `recipe`: its defaults, then --quick, then what was asked for."""
+    from gdln_jax._console import known_options
     from gdln_jax.recipes import OptionError
     from gdln_jax.recipes._options import parse, with_values
 
     if quick and recipe.quick is None:
         typer.echo(f"{recipe.name} has no shorter setting; it runs as it is", err=True)
     asked: dict[str, Any] = parse(settings)
-    known = {field.name for field in dataclasses.fields(recipe.options)}
+    known = known_options(recipe)
     for key, value in (("seeds", seeds), ("base", base)):
         if value is None:
             continue
@@ -154,72 +352,3 @@ def _check_folder(out: Path) -> None:
         raise OptionError(f"--out {out}: {nearest} is a file, not a folder")
     if not os.access(nearest, os.W_OK):
         raise OptionError(f"--out {out}: {nearest} cannot be written")
-
-
-def _prepare() -> Path | None:
-    """Set precision and the persistent compilation cache; return its folder, None if there is none.
-
-    The library never flips these flags on import; the command does, before anything is compiled.
-    """
-    import jax
-
-    jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_default_matmul_precision", "highest")  # no TF32 products (PITFALLS 13)
-    cache = _cache_folder()
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    if not os.access(cache, os.W_OK):
-        return None
-    jax.config.update("jax_compilation_cache_dir", str(cache))
-    # Programs here are small and many: keep those that compile quickly, too.
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    return cache
-
-
-def _cache_folder() -> Path:
-    chosen = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path("~/.cache").expanduser()) / "gdln_jax" / "compiled"
-
-
-@contextmanager
-def _progress_bar(name: str) -> Iterator[Callable[[float, str], None]]:
-    """A bar on the error stream, so that the output stays clean."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(name, total=1.0)
-
-        def progress(fraction: float, doing: str) -> None:
-            bar.update(task, completed=fraction, description=f"{name}: {doing}")
-
-        yield progress
-
-
-def _report(result: Result, paths: list[Path]) -> None:
-    """Print the checks as a table, the verdict, and where the files are."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = Console()
-    table = Table("check", "value", "limit", "", "", box=None, pad_edge=False)
-    for check in result.checks:
-        mark = "[green]passed[/]" if check.passed else "[bold red]FAILED[/]"
-        row = (check.name, f"{check.value:.6g}", check.limit)
-        table.add_row(*map(escape, row), mark, escape(check.detail))
-    console.print(table)
-    for note in result.notes:
-        console.print(f"note: {note}", markup=False, highlight=False)
-    console.print(result.verdict, markup=False, highlight=False)
-    for path in paths:
-        typer.echo(f"wrote {path}")
-    if not result.passed:
-        typer.echo("checks failed", err=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from gdln_jax.recipes._options import OptionError as OptionError
 from gdln_jax.recipes._options import closest, with_values
+from gdln_jax.recipes._options import describe as describe
 from gdln_jax.recipes._recipe import Check as Check
 from gdln_jax.recipes._recipe import Entry as Entry
 from gdln_jax.recipes._recipe import Progress as Progress
@@ -21,8 +22,8 @@ from gdln_jax.recipes._write import write as write
 
 # In the order of the papers. Adding a recipe: its room and one entry here.
 CATALOGUE: dict[str, Entry] = {
-    entry.name: entry
-    for entry in (
+    one.name: one
+    for one in (
         Entry(
             "routing",
             "N Fig. 4",
@@ -211,17 +212,22 @@ CATALOGUE: dict[str, Entry] = {
 }
 
 
-def load(name: str) -> Recipe:
-    """Import the recipe called `name`; `OptionError` with the nearest name if there is none."""
+def entry(name: str) -> Entry:
+    """The line of the catalogue for `name`; `OptionError`, with the nearest name, if none is."""
     if name not in CATALOGUE:
         raise OptionError(f"there is no recipe {name!r}{closest(name, CATALOGUE)}")
-    entry = CATALOGUE[name]
-    room = importlib.import_module(entry.room)
+    return CATALOGUE[name]
+
+
+def load(name: str) -> Recipe:
+    """Import the recipe called `name`; `OptionError` as for `entry`."""
+    line = entry(name)
+    room = importlib.import_module(line.room)
     return Recipe(
-        name=entry.name,
-        figure=entry.figure,
-        summary=entry.summary,
-        checks=entry.checks,
+        name=line.name,
+        figure=line.figure,
+        summary=line.summary,
+        checks=line.checks,
         options=room.Options,
         run=room.run,
         quick=getattr(room, "QUICK", None),

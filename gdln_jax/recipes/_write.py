@@ -5,14 +5,13 @@ Every file is written beside its place, synced and renamed, and only when all of
 
 import json
 import os
-import platform
-from collections.abc import Callable
-from importlib.metadata import version
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gdln_jax import __version__
+from gdln_jax._machine import versions
 from gdln_jax.recipes._recipe import Result
+from gdln_jax.recipes._spread import spread_over_seeds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,16 +21,17 @@ else:  # not loaded here, and not checked at run time
 FAILED = "CHECKS FAILED"
 
 
-def write(result: Result, out: Path | str) -> list[Path]:
+def write(result: Result, out: Path | str, *, run: Mapping[str, Any] | None = None) -> list[Path]:
     """Write `result` into the folder `out` and return the paths of its files.
 
     `NAME.png`, `NAME.pdf`: the picture, with a red banner where a check failed. `NAME.nc`: every
     number (netCDF-4), with options, checks and versions in its attributes. `NAME.json`, `NAME.md`:
-    the checks. An error on the way leaves none of them behind, and older ones as they were.
+    the checks. An error on the way leaves none of them behind, and older ones as they were. `run`
+    says how it was made (the command gives seconds, device and setting), as plain values.
     """
     out = Path(out)
     figure = _drawn(result)
-    record = _record(result)
+    record = _record(result, run or {})
     made = _missing(out)
     out.mkdir(parents=True, exist_ok=True)
     writers: dict[str, Callable[[Path], object]] = {
@@ -41,7 +41,13 @@ def write(result: Result, out: Path | str) -> list[Path]:
         "pdf": lambda path: figure.savefig(path, format="pdf", metadata={"CreationDate": None}),
         "nc": lambda path: _write_data(result, record, path),
         "json": lambda path: path.write_text(
-            json.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8"
+            json.dumps(
+                {**record, "text": result.text, "numbers": spread_over_seeds(result.data)},
+                indent=2,
+                allow_nan=False,
+            )
+            + "\n",
+            encoding="utf-8",
         ),
         "md": lambda path: path.write_text(_markdown(result, record), encoding="utf-8"),
     }
@@ -90,7 +96,7 @@ def _drawn(result: Result) -> Figure:
     return figure
 
 
-def _record(result: Result) -> dict[str, Any]:
+def _record(result: Result, run: Mapping[str, Any]) -> dict[str, Any]:
     """What a reader needs to judge and repeat the run, as plain values."""
     return {
         "recipe": result.name,
@@ -99,11 +105,8 @@ def _record(result: Result) -> dict[str, Any]:
         "checks": [check.as_dict() for check in result.checks],
         "notes": list(result.notes),
         "options": json.loads(json.dumps(dict(result.options or {}), default=str)),
-        "versions": {
-            "python": platform.python_version(),
-            "gdln_jax": __version__,
-            **{name: version(name) for name in ("jax", "jaxlib", "diffrax", "optax", "numpy")},
-        },
+        "versions": versions(),
+        "run": dict(run),
     }
 
 
@@ -136,5 +139,6 @@ def _markdown(result: Result, record: dict[str, Any]) -> str:
         "",
         f"Options: `{json.dumps(record['options'])}`.",
         f"Versions: `{json.dumps(record['versions'])}`.",
+        *([f"Run: `{json.dumps(record['run'])}`."] if record["run"] else []),
     ]
     return "\n".join(lines) + "\n"
