@@ -5,7 +5,8 @@ reduction stays coupled. Errata: E16, E18, E19, E22-E24.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._contexts_figure import dataset, draw
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
+from gdln_jax.recipes._run import Told, perform
 
 # Independent values (tests/reference.json, `contextual_task` and `contextual_relu`): sums, 5 seeds.
 REFERENCE_L0, REFERENCE_ADDITIVE = 105.623, 16.508433333333336
@@ -102,25 +104,13 @@ class Runs:
 
 def run(options: Options, progress: Progress = silent) -> Result:
     """Make H Fig. 3-4."""
-    progress(0.0, "networks")
-    runs = simulate(options, progress)
-    progress(0.85, "checks")
-    checks, facts = check(options, runs)
+    return perform("contexts", options, progress, simulate, check, _tell)
+
+
+def _tell(options: Options, runs: Runs, facts: dict[str, Any]) -> Told:
     data = dataset(options, runs, facts)
-    progress(1.0, "picture")
-    return Result(
-        name="contexts",
-        data=data,
-        checks=tuple(checks),
-        figure=lambda: draw(data, facts),
-        verdict=_verdict(facts),
-        notes=tuple(_notes(options, facts)),
-        options={
-            **{field.name: getattr(options, field.name) for field in fields(options)},
-            "loss_scale": runs.scale,
-            "factors": runs.factors,
-        },
-    )
+    settled = {"loss_scale": runs.scale, "factors": runs.factors}
+    return Told(data, partial(draw, data, facts), _verdict(facts), _notes(options, facts), settled)
 
 
 # ------------------------------------------------------------------ the runs

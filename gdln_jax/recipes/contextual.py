@@ -7,7 +7,8 @@ Aligned networks against the two-layer closed form, random ones to their limits,
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -26,6 +27,7 @@ from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._contextual_figure import dataset, draw
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
+from gdln_jax.recipes._run import Told, perform
 
 KINDS = {"linear": "none", "gated": "context"}
 # tests/reference.json, `contextual_classification`.
@@ -82,21 +84,12 @@ class Kind:
 
 def run(options: Options, progress: Progress = silent) -> Result:
     """Make N A.2."""
-    progress(0.0, "networks")
-    runs = simulate(options, progress)
-    progress(0.9, "checks")
-    checks, facts = check(options, runs)
+    return perform("contextual", options, progress, simulate, check, _tell)
+
+
+def _tell(options: Options, runs: dict[str, Kind], facts: dict[str, Any]) -> Told:
     data = dataset(options, runs)
-    progress(1.0, "picture")
-    return Result(
-        name="contextual",
-        data=data,
-        checks=tuple(checks),
-        figure=lambda: draw(data, facts),
-        verdict=_verdict(facts),
-        notes=tuple(_notes(options, facts)),
-        options={field.name: getattr(options, field.name) for field in fields(options)},
-    )
+    return Told(data, partial(draw, data, facts), _verdict(facts), _notes(options, facts))
 
 
 # ------------------------------------------------------------------ the runs

@@ -5,7 +5,8 @@ trajectories are those nearest to the mean. Errata: E19, E25.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,6 +23,7 @@ from gdln_jax.recipes import _context_runs as cx
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._depth_figure import dataset, draw
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
+from gdln_jax.recipes._run import Told, perform
 
 # SCIENCE 6: L(0) - s_1^2/(2 d_1), and what was measured there.
 REFERENCE_PLATEAU, REFERENCE_MEASURED = 71.15, 70.97
@@ -85,24 +87,13 @@ class Runs:
 
 def run(options: Options, progress: Progress = silent) -> Result:
     """Make H Fig. 6."""
-    progress(0.0, "networks")
-    runs = simulate(options, progress)
-    progress(0.95, "checks")
-    checks, facts = check(options, runs)
+    return perform("depth", options, progress, simulate, check, _tell)
+
+
+def _tell(options: Options, runs: Runs, facts: dict[str, Any]) -> Told:
     data = dataset(options, runs, facts)
-    progress(1.0, "picture")
-    return Result(
-        name="depth",
-        data=data,
-        checks=tuple(checks),
-        figure=lambda: draw(data, facts),
-        verdict=_verdict(facts),
-        notes=tuple(_notes(options, facts)),
-        options={
-            **{field.name: getattr(options, field.name) for field in fields(options)},
-            "loss_scale": runs.scale,
-        },
-    )
+    settled = {"loss_scale": runs.scale}
+    return Told(data, partial(draw, data, facts), _verdict(facts), _notes(options, facts), settled)
 
 
 # ------------------------------------------------------------------ the runs

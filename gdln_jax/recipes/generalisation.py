@@ -6,7 +6,7 @@ of the two orders the results. Errata: E7, E10-E12.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._generalisation_figure import dataset, draw
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
+from gdln_jax.recipes._run import Told, perform
 from gdln_jax.tasks._routing import _routes, routing_graph, spectral_gap
 
 # tests/reference.json, `fig5c_M10_biregular_gain0.2_xavier`: mean and sd over 10 networks of the
@@ -106,21 +107,12 @@ class Runs:
 
 def run(options: Options, progress: Progress = silent) -> Result:
     """Make N Fig. 5c and what orders it."""
-    progress(0.0, "patterns")
-    runs = simulate(options, progress)
-    progress(0.95, "checks")
-    checks, facts = check(options, runs)
+    return perform("generalisation", options, progress, simulate, check, _tell)
+
+
+def _tell(options: Options, runs: Runs, facts: dict[str, Any]) -> Told:
     data = dataset(options, runs)
-    progress(1.0, "picture")
-    return Result(
-        name="generalisation",
-        data=data,
-        checks=tuple(checks),
-        figure=lambda: draw(data, facts),
-        verdict=_verdict(facts),
-        notes=tuple(_notes(options, facts)),
-        options={field.name: getattr(options, field.name) for field in fields(options)},
-    )
+    return Told(data, partial(draw, data, facts), _verdict(facts), _notes(options, facts))
 
 
 # ------------------------------------------------------------------ the runs

@@ -5,7 +5,8 @@ starts, and data whose Sigma^x and Sigma^yx share no frame. Errata: E19-E21.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ from gdln_jax.losses import mse
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._linear_figure import dataset, draw
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
+from gdln_jax.recipes._run import Told, perform
 
 # Independent values (tests/reference.json, `linear_hierarchy` and `unbalanced_mode`): mean loss,
 # tau = 1, pi(0) = 1e-3.
@@ -123,21 +125,12 @@ class Uneven:
 
 def run(options: Options, progress: Progress = silent) -> Result:
     """Make H Fig. 7."""
-    progress(0.0, "networks")
-    runs = simulate(options, progress)
-    progress(0.9, "checks")
-    checks, facts = check(options, runs)
+    return perform("linear", options, progress, simulate, check, _tell)
+
+
+def _tell(options: Options, runs: Runs, facts: dict[str, Any]) -> Told:
     data = dataset(options, runs)
-    progress(1.0, "picture")
-    return Result(
-        name="linear",
-        data=data,
-        checks=tuple(checks),
-        figure=lambda: draw(data, facts),
-        verdict=_verdict(facts),
-        notes=tuple(_notes(facts)),
-        options={field.name: getattr(options, field.name) for field in fields(options)},
-    )
+    return Told(data, partial(draw, data, facts), _verdict(facts), _notes(facts))
 
 
 # ------------------------------------------------------------------ the runs

@@ -7,7 +7,8 @@ against the discrete map. Errata: E14, E15, E19, E24.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -24,6 +25,7 @@ from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._margin_figure import dataset, draw
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
+from gdln_jax.recipes._run import Told, perform
 
 # Independent values (tests/reference.json): crossovers of `margin` at loss .2, and `margin_relu`,
 # mean and sd over 20 seeds of the time to loss .2 at step .04.
@@ -115,21 +117,12 @@ class Runs:
 
 def run(options: Options, progress: Progress = silent) -> Result:
     """Make H Fig. 2."""
-    progress(0.0, "networks")
-    runs = simulate(options, progress)
-    progress(0.9, "checks")
-    checks, facts = check(options, runs)
+    return perform("margin", options, progress, simulate, check, _tell)
+
+
+def _tell(options: Options, runs: Runs, facts: dict[str, Any]) -> Told:
     data = dataset(options, runs)
-    progress(1.0, "picture")
-    return Result(
-        name="margin",
-        data=data,
-        checks=tuple(checks),
-        figure=lambda: draw(data, facts),
-        verdict=_verdict(facts),
-        notes=tuple(_notes(options, facts)),
-        options={field.name: getattr(options, field.name) for field in fields(options)},
-    )
+    return Told(data, partial(draw, data, facts), _verdict(facts), _notes(options, facts))
 
 
 # ------------------------------------------------------------------ the runs

@@ -5,7 +5,8 @@ no free parameter but the growth they had on the common pathway's target. Errata
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from gdln_jax.recipes import _context_runs as cx
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._more_contexts_figure import dataset, draw
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
+from gdln_jax.recipes._run import Told, perform
 
 # Independent values (SCIENCE 6; tests/reference.json, `contexts`): sums, tau = 1.
 REFERENCE_START = (2.0159755e-5, 1.6510201e-5, 1.2743653e-5)  # C = 3, modes 1, 2, 4
@@ -109,29 +111,25 @@ class Runs:
 
 def run(options: Options, progress: Progress = silent) -> Result:
     """Make H Fig. 5."""
-    runs = []
-    for k, c in enumerate(options.contexts):
-        runs.append(simulate(options, c, _part(progress, k, len(options.contexts))))
-    progress(0.95, "checks")
-    checks, facts = check(options, runs)
+    return perform("more-contexts", options, progress, _simulate_all, check, _tell)
+
+
+def _tell(options: Options, runs: list[Runs], facts: dict[str, Any]) -> Told:
     data = dataset(options, runs)
-    progress(1.0, "picture")
-    return Result(
-        name="more-contexts",
-        data=data,
-        checks=tuple(checks),
-        figure=lambda: draw(data, facts),
-        verdict=_verdict(facts),
-        notes=tuple(_notes(options, runs, facts)),
-        options={field.name: getattr(options, field.name) for field in fields(options)},
-    )
+    return Told(data, partial(draw, data, facts), _verdict(facts), _notes(options, runs, facts))
+
+
+# ------------------------------------------------------------------ the runs
+def _simulate_all(options: Options, progress: Progress) -> list[Runs]:
+    """One member per number of contexts."""
+    count = len(options.contexts)
+    return [simulate(options, c, _part(progress, k, count)) for k, c in enumerate(options.contexts)]
 
 
 def _part(progress: Progress, k: int, count: int) -> Progress:
     return lambda fraction, doing: progress(0.95 * (k + fraction) / count, doing)
 
 
-# ------------------------------------------------------------------ the runs
 def simulate(options: Options, c: int, progress: Progress = silent) -> Runs:
     """ReLU and gated networks by descent, the residual task by flow, and the closed forms."""
     o = options

@@ -6,7 +6,8 @@ pathways race from equal starts, with an exact law for what the loser keeps. Err
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from gdln_jax import _reduction, exact, tasks
 from gdln_jax._flow import gradient_flow
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
+from gdln_jax.recipes._run import Told, perform
 from gdln_jax.recipes._sharing_figure import dataset, draw
 
 # tests/reference.json, `sharing_M10`: times to half of modes 1-3 at M = 10, B(0) = .2.
@@ -104,21 +106,12 @@ class Runs:
 
 def run(options: Options, progress: Progress = silent) -> Result:
     """Make N Fig. 5a-b."""
-    progress(0.0, "networks")
-    runs = simulate(options, progress)
-    progress(0.95, "checks")
-    checks, facts = check(options, runs)
+    return perform("sharing", options, progress, simulate, check, _tell)
+
+
+def _tell(options: Options, runs: Runs, facts: dict[str, Any]) -> Told:
     data = dataset(options, runs)
-    progress(1.0, "picture")
-    return Result(
-        name="sharing",
-        data=data,
-        checks=tuple(checks),
-        figure=lambda: draw(data, facts),
-        verdict=_verdict(options, facts),
-        notes=tuple(_notes(facts)),
-        options={field.name: getattr(options, field.name) for field in fields(options)},
-    )
+    return Told(data, partial(draw, data, facts), _verdict(options, facts), _notes(facts))
 
 
 # ------------------------------------------------------------------ the runs

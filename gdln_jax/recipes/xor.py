@@ -7,7 +7,7 @@ functional cell types. Errata: E4, E13, E14.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from gdln_jax._plan import pack
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
+from gdln_jax.recipes._run import Told, perform
 from gdln_jax.recipes._xor_figure import dataset, draw
 
 # Independent values (tests/reference.json): `xor` for a0 = 2e-4 and tau = 2.5, and `xor_relu`, mean
@@ -107,21 +108,12 @@ class Runs:
 
 def run(options: Options, progress: Progress = silent) -> Result:
     """Make N Fig. 3."""
-    progress(0.0, "networks")
-    runs = simulate(options, progress)
-    progress(0.9, "checks")
-    checks, facts = check(options, runs)
+    return perform("xor", options, progress, simulate, check, _tell)
+
+
+def _tell(options: Options, runs: Runs, facts: dict[str, Any]) -> Told:
     data = dataset(options, runs)
-    progress(1.0, "picture")
-    return Result(
-        name="xor",
-        data=data,
-        checks=tuple(checks),
-        figure=lambda: draw(data, facts),
-        verdict=_verdict(facts),
-        notes=tuple(_notes(options, facts)),
-        options={field.name: getattr(options, field.name) for field in fields(options)},
-    )
+    return Told(data, partial(draw, data, facts), _verdict(facts), _notes(options, facts))
 
 
 # ------------------------------------------------------------------ the runs
