@@ -37,7 +37,7 @@ class Drawing:
 
     graph: Graph
     paths: Sequence[Sequence[str]] = ()
-    gates: Mapping[str, float] = field(default_factory=dict)
+    gates: Mapping[str, float | int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     horizontal: bool = True
 
@@ -59,7 +59,7 @@ def read_drawing(file: Path) -> Drawing:
             return _checked(_python(file))
         return _checked(_toml(text))
     except _RefusalError as refusal:
-        line = refusal.line or _line_of(text, refusal.culprits)
+        line = refusal.line or _line_of(text, refusal)
         where = f"{file}, line {line}" if line else str(file)
         raise OptionError(f"{where}: {refusal}") from refusal
 
@@ -109,9 +109,9 @@ def _make_room_for_bends(figure: Figure, ax: Axes, axis: int) -> None:
     if over <= 0:
         return
     factor = 1 + 2 * over / size + 0.04
-    sizes = figure.get_size_inches()
+    sizes = [float(inches) for inches in figure.get_size_inches()]
     sizes[axis] *= factor
-    figure.set_size_inches(sizes)
+    figure.set_size_inches((sizes[0], sizes[1]))
     limits = (ax.get_xlim(), ax.get_ylim())[axis]
     (ax.set_xlim, ax.set_ylim)[axis](limits[0] * factor, limits[1] * factor)
 
@@ -125,12 +125,26 @@ def check_format(out: Path) -> str:
 
 
 class _RefusalError(ValueError):
-    """A specification that cannot be drawn, with the words that stand on the line at fault."""
+    """A specification that cannot be drawn, with the words at fault, which follow one another.
 
-    def __init__(self, message: str, *culprits: object, line: int = 0):
+    They are the words of one edge, brackets included, if `edge` is true.
+    """
+
+    def __init__(self, message: str, *words: object, edge: bool = False, line: int = 0):
         super().__init__(message)
-        self.culprits = [str(one) for one in culprits]
+        between = r"""["']?\s*,\s*["']?"""
+        pattern = between.join(re.escape(str(word)) for word in words)
+        if edge:
+            pattern = rf"""\[\s*["']?{pattern}["']?\s*\]"""
+        self.pattern = rf"(?<![\w>-]){pattern}(?![\w>-])" if words else ""
         self.line = line
+
+
+def _line_of(text: str, refusal: _RefusalError) -> int:
+    """The line where the words at fault stand last, or 0; comments do not count."""
+    bare = "\n".join(line.split("#")[0] for line in text.splitlines())
+    found = list(re.finditer(refusal.pattern, bare)) if refusal.pattern else []
+    return bare.count("\n", 0, found[-1].start()) + 1 if found else 0
 
 
 def _toml(text: str) -> dict[str, Any]:
@@ -166,6 +180,7 @@ def _check_edges(edges: Any) -> None:
                 f'edge {number}, {edge!r}, must be ["source", "target"] or '
                 '["source", "target", "name"]',
                 *words,
+                edge=isinstance(edge, list),
             )
 
 
@@ -173,16 +188,14 @@ def _graph(nodes: dict[str, Any], edges: list[list[str]]) -> dict[str, Any]:
     try:
         return {"graph": Graph(nodes, [tuple(edge) for edge in edges])}  # type: ignore[misc]
     except ValueError as error:
-        raise _RefusalError(str(error), *_named(str(error), nodes, edges)) from error
-
-
-def _named(message: str, nodes: dict[str, Any], edges: list[list[str]]) -> list[str]:
-    """The words of the edge that a message of `Graph` names, else the node."""
-    for edge in edges:
-        named = edge[2] if len(edge) == 3 else f"{edge[0]}->{edge[1]}"
-        if f"{named!r}" in message or f"{edge[0]} -> {edge[1]}" in message:
-            return edge
-    return [name for name in nodes if f"{name!r}" in message][:1]
+        message = str(error)
+        # The last one: of two edges of one name it is the second that is one too many.
+        for edge in reversed(edges):
+            name = edge[2] if len(edge) == 3 else f"{edge[0]}->{edge[1]}"
+            if f"{name!r}" in message or f"{edge[0]} -> {edge[1]}" in message:
+                raise _RefusalError(message, *edge, edge=True) from error
+        named = [name for name in nodes if f"{name!r}" in message]
+        raise _RefusalError(message, *named[:1]) from error
 
 
 def _python(file: Path) -> dict[str, Any]:
@@ -248,13 +261,3 @@ def _check_known(names: Any, known: list[str], key: str, kind: str) -> None:
             raise _RefusalError(
                 f"{key}: {name!r} is not {kind}{suggest(str(name), known)}; {listed(known)}", name
             )
-
-
-def _line_of(text: str, culprits: Sequence[str]) -> int:
-    """The last line that has all the culprits as whole words, or 0; comments do not count."""
-    found = 0
-    words = [re.compile(rf"(?<![\w>-]){re.escape(word)}(?![\w>-])") for word in culprits]
-    for number, line in enumerate(text.splitlines(), 1):
-        if words and all(word.search(line.split("#")[0]) for word in words):
-            found = number
-    return found

@@ -54,10 +54,11 @@ def _recipe_names(incomplete: str) -> list[str]:
     return [name for name in (*CATALOGUE, ALL) if name.startswith(incomplete)]
 
 
-def _print_version(asked: bool) -> None:
+def _print_version(asked: bool) -> bool:
     if asked:
         typer.echo(f"gdln_jax {__version__}")
         raise typer.Exit
+    return asked
 
 
 _Quick = Annotated[bool, typer.Option("--quick", help="The short setting.")]
@@ -168,7 +169,7 @@ def _reproduce_one(
         progress(1.0, "picture and files")
         run = {
             "ended": _machine.moment(),
-            "seconds": round(time.monotonic() - start, 1),
+            "seconds": round(time.monotonic() - start, 3),
             "quick": quick,
             "machine": _machine.machine(),
         }
@@ -273,11 +274,10 @@ def draw(
         _console.print_paths([_drawing.draw(_drawing.read_drawing(file), out)])
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    add_help_option=False,
-)
-def bench(context: typer.Context) -> None:
+@app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+def bench(
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGUMENTS]")] = None,
+) -> None:
     """Run the benchmarks of a checkout; all arguments are theirs (try `gdln bench --help`)."""
     import runpy
 
@@ -291,7 +291,7 @@ def bench(context: typer.Context) -> None:
             "the installed package. Call it in the folder of the checkout"
         )
     sys.path.insert(0, str(checkout))
-    sys.argv = ["gdln bench", *context.args]
+    sys.argv = ["gdln bench", *(arguments or [])]
     runpy.run_module("benchmarks", run_name="__main__", alter_sys=False)
 
 

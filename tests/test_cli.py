@@ -1,5 +1,6 @@
 """The command: exit codes, messages, what it writes, and that it starts quickly."""
 
+import json
 import sys
 import time
 from dataclasses import dataclass
@@ -19,13 +20,16 @@ class Options:
     seeds: int = 3
     error: float = 1e-9
     refuse: bool = False
+    interrupt: bool = False
 
 
 def run(options, progress):
     progress(0.5, "half way")
+    if options.interrupt:
+        raise KeyboardInterrupt
     if options.refuse:
         raise OptionError("base.npz has no array 'x'")
-    data = xarray.Dataset({"seed": ("seed", list(range(options.seeds)))})
+    data = xarray.Dataset({"number": ("seed", list(range(options.seeds)))})
     checks = (Check.below("error", options.error, 1e-8, "[relative]"),)
     return Result("fake", data, checks, Figure, "It agrees.", ("a note",))
 
@@ -49,9 +53,30 @@ def test_list(gdln):
     assert "nothing at all" in done.stdout
 
 
+def test_list_of_one_recipe_names_its_options(gdln):
+    done = gdln("list", "fake")
+    assert done.exit_code == 0
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert ["seeds", "int", "3", "1"] in rows  # takes, default, short setting
+    assert ["refuse", "bool", "False"] in rows
+    done = gdln("list", "fak")
+    assert done.exit_code == 2
+    assert "did you mean 'fake'" in done.output
+
+
+def test_names_are_completed(gdln):
+    assert cli._recipe_names("fa") == ["fake"]
+    assert "all" in cli._recipe_names("")
+
+
 def test_reproduce_writes_and_reports(gdln, tmp_path):
     done = gdln("reproduce", "fake", "--seeds", "2")
     assert done.exit_code == 0, done.output
+    record = json.loads((tmp_path / "out" / "fake" / "fake.json").read_text())
+    assert record["run"]["seconds"] >= 0
+    assert record["run"]["quick"] is False
+    assert "cpu" in record["run"]["machine"]["devices"]
+    assert [row["name"] for row in record["numbers"]] == ["number"]
     assert "passed" in done.stdout
     assert "[relative]" in done.stdout
     assert "It agrees." in done.stdout
@@ -99,6 +124,40 @@ def test_what_is_not_understood_is_exit_code_2_and_leaves_nothing(gdln, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["a_file"]
 
 
+def test_an_interruption_is_exit_code_130_and_leaves_nothing(gdln, tmp_path):
+    assert gdln("reproduce", "fake", "--set", "interrupt=yes").exit_code == 130
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_commands_are_suggested_and_exit_codes_are_in_the_help(gdln):
+    done = gdln("reprduce")
+    assert done.exit_code == 2
+    assert "Did you mean 'reproduce'?" in done.output
+    shown = " ".join(gdln("--help").output.split())
+    assert "1 a check failed or a recipe broke off" in shown
+    for command in ("list", "reproduce", "report", "draw", "bench", "info"):
+        assert command in shown
+    assert gdln("--version").output.startswith("gdln_jax ")
+
+
+def test_bench_hands_on_its_arguments(gdln, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "__file__", str(tmp_path / "site-packages" / "gdln_jax" / "cli.py"))
+    done = gdln("bench")
+    assert done.exit_code == 2
+    assert "checkout" in done.output
+    folder = tmp_path / "benchmarks"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "__main__.py").write_text("import sys; print(sys.argv[1:]); sys.exit(7)")
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    for name in [name for name in sys.modules if name.split(".")[0] == "benchmarks"]:
+        monkeypatch.delitem(sys.modules, name)
+    done = gdln("bench", "core", "--quick", "--help")
+    assert "['core', '--quick', '--help']" in done.output
+    assert done.exit_code == 7
+
+
 def test_help_imports_nothing_heavy_and_starts_quickly(plain_python):
     snippet = (
         "import sys; sys.argv = ['gdln', '--help']\n"
@@ -132,6 +191,9 @@ def test_info_sets_precision_and_cache(plain_python, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "float64" in done.stdout
+    for fact in ("python", "jaxlib", "diffrax", "platform", "cores", "devices", "memory maps"):
+        assert fact in done.stdout
+    assert "XDG" not in done.stdout  # only what changes JAX or the command
     assert str(tmp_path / "gdln_jax" / "compiled") in done.stdout
     assert (tmp_path / "gdln_jax" / "compiled").is_dir()
 

@@ -39,7 +39,7 @@ def reproduce_all(
     options: Callable[[Entry], Sequence[str]],
     changed: Callable[[list[Outcome]], None],
     keep_going: bool = True,
-    command: Sequence[str] = GDLN,
+    command: Sequence[str] | None = None,
 ) -> list[Outcome]:
     """Run recipes, each as `command reproduce NAME --out OUT/NAME OPTIONS`; return how they ended.
 
@@ -53,7 +53,7 @@ def reproduce_all(
         changed: called with the outcomes of all recipes before each one starts and at the end,
             also on an interruption, where those that did not end are `State.MISSING`.
         keep_going: go on after a recipe that failed; otherwise the rest is `State.MISSING`.
-        command: what runs `gdln`.
+        command: what runs `gdln`; default `GDLN`, this interpreter's.
 
     Raises:
         KeyboardInterrupt: passed on after the running recipe was stopped and `changed` was called.
@@ -74,7 +74,7 @@ def reproduce_all(
     try:
         for entry in entries:
             tell(entry.name)
-            ended = _run_one(entry, out / entry.name, [*command], options(entry), since)
+            ended = _run_one(entry, out / entry.name, [*(command or GDLN)], options(entry), since)
             rest.remove(entry.name)
             if ended.state is not State.PASSED and not keep_going:
                 break

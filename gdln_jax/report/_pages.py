@@ -45,7 +45,7 @@ def _render(template: str, outcomes: Sequence[Outcome], *, folder: Path, embedde
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("gdln_jax.report", "templates"),
-        autoescape=jinja2.select_autoescape(["html"]),
+        autoescape=jinja2.select_autoescape(["html.jinja"]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -140,11 +140,11 @@ def _as_cell(text: str) -> str:
     return " ".join(str(text).replace("|", "\\|").split())
 
 
-def _as_number(value: float | None) -> str:
+def _as_number(value: float | int | None) -> str:
     return "not finite" if value is None else f"{value:.4g}"
 
 
-def duration(seconds: float | None) -> str:
+def duration(seconds: float | int | None) -> str:
     """Seconds as people say them: `7 s`, `3 min 05 s`, `1 h 12 min`; nothing for None."""
     if seconds is None:
         return ""
