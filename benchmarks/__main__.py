@@ -1,0 +1,63 @@
+"""Benchmarks side by side: `python -m benchmarks [--rows NAME ...] [--out DIR] [--quick]`.
+
+Each row runs in a process of its own. Prints the table as Markdown and, with --out, writes
+`benchmarks.md` and `benchmarks.json` there. Exits with 0 whatever the ratios: they are numbers of
+this machine, not checks. The baselines need PyTorch: `pip install 'gdln_jax[bench]'`.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks.rows import JOBS
+from benchmarks.table import Row, as_json, machine, markdown
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure the rows asked for and show the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    names = f"which of {', '.join(JOBS)}; default all"
+    parser.add_argument(
+        "--rows", nargs="+", metavar="NAME", choices=sorted(JOBS), default=list(JOBS), help=names
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the table")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
+    chosen = parser.parse_args(arguments)
+    if find_spec("torch") is None and {"image", "gradient"} & set(chosen.rows):
+        parser.error("image and gradient need PyTorch: pip install 'gdln_jax[bench]'")
+    rows: list[Row] = []
+    for name in chosen.rows:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        rows += measured(name, quick=chosen.quick)
+    text = f"{markdown(rows)}\n\n{_where()}\n"
+    print(text)
+    if chosen.out is not None:
+        chosen.out.mkdir(parents=True, exist_ok=True)
+        (chosen.out / "benchmarks.md").write_text(text, encoding="utf-8")
+        (chosen.out / "benchmarks.json").write_text(as_json(rows), encoding="utf-8")
+
+
+def measured(name: str, *, quick: bool) -> list[Row]:
+    """The rows of one job, from a fresh process."""
+    command = [sys.executable, "-m", "benchmarks.alone", name, *(["--quick"] if quick else [])]
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, cwd=root)
+    if done.returncode:
+        raise SystemExit(f"the row {name!r} failed with exit code {done.returncode}; see above")
+    rows = [Row(**record) for record in json.loads(done.stdout)]
+    if quick:  # the goals are for the full sizes
+        rows = [replace(row, goal=None, cold_goal=None, limit=None) for row in rows]
+    return rows
+
+
+def _where() -> str:
+    return ", ".join(f"{key} {value}" for key, value in machine().items())
+
+
+if __name__ == "__main__":
+    main()

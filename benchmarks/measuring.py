@@ -1,0 +1,68 @@
+"""How time is taken: alternately, as medians, beside the rates that the machine reaches itself."""
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def seconds(function: Callable[[], Any]) -> tuple[float, Any]:
+    """One call, until its result is there."""
+    start = time.perf_counter()
+    result = jax.block_until_ready(function())
+    return time.perf_counter() - start, result
+
+
+def alternate(*functions: Callable[[], Any], repeats: int = 3) -> list[float]:
+    """Median seconds of each, called in turn (A B A B), so that all meet the same machine."""
+    taken = [[seconds(function)[0] for function in functions] for _ in range(repeats)]
+    return np.median(np.array(taken), axis=0).tolist()
+
+
+def on_cores(count: int) -> None:
+    """Confine this process to `count` cores; before JAX or PyTorch make their threads."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
+
+
+def small_product_rate(batch: int, rows: int, inner: int, columns: int) -> float:
+    """FLOP/s of batched products (rows, inner) x (inner, columns), inner = rows, many in a row."""
+    repeats = max(1, int(2e8 / (2 * batch * rows * inner * columns)))
+    weights = jax.random.normal(jax.random.key(0), (batch, rows, inner)) / inner**0.5
+    start = jax.random.normal(jax.random.key(1), (batch, inner, columns))
+
+    @jax.jit
+    def chain(weights: Any, h: Any) -> Any:
+        return jax.lax.fori_loop(0, repeats, lambda _, h: weights @ h, h)
+
+    return 2 * batch * rows * inner * columns * repeats / _best(lambda: chain(weights, start))
+
+
+@functools.cache
+def product_rate(size: int = 2048) -> float:
+    """FLOP/s of one large product in the default precision."""
+    a = jax.random.normal(jax.random.key(0), (size, size))
+    product = jax.jit(lambda a: jnp.matmul(a, a, precision=jax.lax.Precision.HIGHEST))
+    return 2 * size**3 / _best(lambda: product(a))
+
+
+@functools.cache
+def copy_rate(mebibytes: int = 256) -> float:
+    """Bytes per second, read plus written, of adding 1 to an array beyond all caches."""
+    a = jnp.zeros(mebibytes * 2**18, jnp.float32)
+    add = jax.jit(lambda a: a + 1, donate_argnums=0)
+    best = np.inf
+    for _ in range(6):  # the first compiles
+        taken, a = seconds(functools.partial(add, a))
+        best = min(best, taken)
+    return 2 * a.nbytes / best
+
+
+def _best(function: Callable[[], Any], repeats: int = 5) -> float:
+    seconds(function)
+    return min(seconds(function)[0] for _ in range(repeats))

@@ -1,0 +1,317 @@
+"""The comparisons of the table; each is measured in a process of its own (`benchmarks.alone`)."""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from benchmarks.table import Row
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A function that measures rows, and what its process needs: precision and cores."""
+
+    measure: Callable[[bool], list[Row]]
+    x64: bool = False
+    cores: int = 2
+
+
+def training_row(quick: bool) -> list[Row]:
+    """N Fig. 4: routing M = 7, K = 4, N_h = 64, 10 seeds x 500 steps, singular values."""
+    seeds, steps = (2, 20) if quick else (10, 500)
+    return _training((0.2,), seeds, steps, 2, values=True, timed=seeds)
+
+
+def initialisation_row(quick: bool) -> list[Row]:
+    """N Fig. 6: 6 initial scales x 20 seeds x 700 steps."""
+    scales = np.geomspace(0.01, 1.0, 2 if quick else 6)
+    seeds, steps = (2, 20) if quick else (20, 700)
+    # The scripts' loop over runs takes minutes and is the same for each: two of them, scaled up.
+    return _training(tuple(scales.tolist()), seeds, steps, 10, values=False, timed=2)
+
+
+def _training(
+    scales: tuple[float, ...], seeds: int, steps: int, save_every: int, *, values: bool, timed: int
+) -> list[Row]:
+    import gdln_jax as gdln
+    from benchmarks import measuring, programs
+    from benchmarks.jax_loop import make_loop
+
+    task, rate = gdln.tasks.routing(7, 4), 0.02
+    setting = {"rate": rate, "steps": steps, "save_every": save_every}
+    work = programs.training(task, scales, seeds, values=values, **setting)
+    cold, (losses, measured) = measuring.seconds(work.run)
+    losses = np.asarray(losses)
+    x, y = task.meta["base"]
+    runs = len(work.starts)
+    given = {"routes": task.meta["routes"], "x": x, "y": y, **setting}
+    others: dict[str, tuple[Callable, int]] = {}
+    try:
+        import torch
+
+        from benchmarks.torch_modules import train_modules
+        from benchmarks.torch_vmap import train_vmap
+    except ImportError:
+        pass
+    else:
+        torch.set_num_threads(1)  # these matrices are too small to share: two threads are slower
+        few = work.starts[:timed]
+        others["(a) PyTorch modules, a pass per route"] = (
+            lambda: train_modules(few, **given, values=values), timed,
+        )  # fmt: skip
+        others["(a') PyTorch modules, encoded once"] = (
+            lambda: train_modules(few, **given, values=values, once=True), timed,
+        )  # fmt: skip
+        others["(b) PyTorch, vmap over seeds"] = (
+            lambda: train_vmap(work.starts, **given, values=values), runs,
+        )  # fmt: skip
+    if values:
+        others["(d) JAX, loop over steps"] = (make_loop(work.starts, **given), runs)
+    gaps = {}
+    for name, (function, count) in others.items():
+        found, seen = function()
+        gaps[name] = _relative(found, losses[:count])
+        if values:
+            gaps[name] = max(gaps[name], _values_gap(seen, measured, count))
+    taken = measuring.alternate(work.run, *(f for f, _ in others.values()), repeats=2)
+    rate_here = measuring.small_product_rate(min(runs, 10), 64, 64, 28)
+    sizes = f"M 7, K 4, N_h 64, {len(scales)} scale(s) x {seeds} seeds x {steps} steps"
+    what = "routing, descent" + (f", singular values every {save_every}" if values else "")
+    rows = []
+    for (name, (_, count)), seconds in zip(others.items(), taken[1:], strict=True):
+        note = "" if count == runs else f"{count} of {runs} runs of the baseline timed, scaled up."
+        modules = name.startswith("(a)")
+        rows.append(
+            Row(
+                what, sizes, name, cold, taken[0], seconds * runs / count,
+                goal=40 if modules else None, cold_goal=5 if modules and values else None,
+                floor=work.flops / rate_here,
+                floor_of=f"{work.flops / 1e9:.2g} GFLOP, products at {rate_here / 1e9:.3g} GFLOP/s",
+                gap=gaps[name], note=note,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _relative(found: np.ndarray, wanted: np.ndarray) -> float:
+    """Largest difference of two sets of losses over the largest loss."""
+    return float(np.max(np.abs(found - wanted)) / np.max(np.abs(wanted)))
+
+
+def _values_gap(seen: list, measured: list, count: int) -> float:
+    """The same for singular values at the last save, of whichever way a baseline lists them."""
+    first, hidden, third = (np.asarray(part)[:count, -1] for part in measured)
+    last = [run[-1] for run in seen] if isinstance(seen[0][0], list) else seen[-1]
+    if isinstance(seen[0][0], list):  # (a): a list of modules per run
+        m = first.shape[1]
+        found = [
+            np.array([run[:m] for run in last]),
+            np.array([run[m : m + 1] for run in last]),
+            np.array([run[m + 1 :] for run in last]),
+        ]
+    else:
+        found = [last[0], np.asarray(last[1])[:, None], last[2]]
+    wanted = (first, hidden, third)
+    return max(_relative(np.asarray(f), w) for f, w in zip(found, wanted, strict=True))
+
+
+def reduced_row(quick: bool) -> list[Row]:
+    """N Eq. 10 for M = 100, K = 40: 4,000 paths, 160,000 pairs of paths into one output."""
+    import jax.numpy as jnp
+
+    import gdln_jax as gdln
+    from benchmarks import measuring
+    from benchmarks.scipy_paths import solve_paths
+
+    m, k = (6, 3) if quick else (100, 40)
+    task = gdln.tasks.routing(m, k, compact=True, width=8)
+    ts, rtol = np.linspace(0, 20.0, 21), 1e-8
+    finding, reduction = measuring.seconds(lambda: gdln.reduce(task.graph, task.data))
+    routes, modes = task.meta["routes"], reduction.modes
+    strength = np.stack([reduction.strengths[f"x{i}", f"y{j}"] for i, j in routes])
+    keys = [(f"x{i}", f"y{j}") for i, j in routes]
+    none = np.zeros(modes)
+    rng = np.random.default_rng(0)
+    rows = []
+    for kind in ("every edge its own start", "equal starts: quotient"):
+        spread = 0.2 if kind.startswith("every") else 0.0
+        start = tuple(
+            0.3 * (1 + spread * rng.uniform(-1, 1, size=(count, modes))) for count in (m, 1, m)
+        )
+        names = [e.name for e in task.graph.edges]
+        b0 = dict(zip(names, np.concatenate(start), strict=True))
+        if spread:
+            data = reduction
+
+            def ours(data=data, b0=b0):
+                return data.solve(b0, ts, rtol=rtol, atol=rtol)
+        else:
+            data = reduction.quotient(b0)
+
+            def ours(data=data):
+                return data.solve(ts, rtol=rtol, atol=rtol)
+
+        def pairs(start=start):
+            return solve_paths(
+                routes, strength,
+                lambda j, p: np.asarray(reduction.variances.get((keys[j], keys[p]), none)),
+                (start[0], start[1][0], start[2]), ts, rtol=rtol, atol=rtol,
+            )  # fmt: skip
+
+        cold, run = measuring.seconds(ours)
+        by_edge = run.b if spread else data.expand(run.b)
+        found = jnp.stack([by_edge[name] for name in names], axis=1)
+        wanted, calls = pairs()
+        gap = _relative(np.asarray(found), wanted)
+        warm, other = measuring.alternate(ours, pairs, repeats=2 if quick else 3)
+        rows.append(
+            Row(
+                f"reduced dynamics of N Eq. 10, {kind}", f"M {m}, K {k}, {modes} modes, t 20",
+                "(c) SciPy solve_ivp over path pairs", cold, warm, other, goal=100, gap=gap,
+                note=f"reduce() itself took {finding:.2g} s; the baseline called its slope {calls} "
+                f"times, ours took {int(run.steps)} steps; rtol {rtol:g} for both.",
+            )
+        )  # fmt: skip
+    return rows
+
+
+def image_row(quick: bool) -> list[Row]:
+    """N Sec. 5: M = 100, K = 40, 784-128-128-10, batch 8, momentum; one thread each."""
+    import gdln_jax as gdln
+    from benchmarks import measuring, programs
+
+    m, k, pixels, width, steps = (4, 2, 20, 8, 3) if quick else (100, 40, 784, 128, 5)
+    rng = np.random.default_rng(1)
+    batches = rng.normal(size=(steps, m, 8, pixels)).astype(np.float32)
+    targets = np.eye(10, dtype=np.float32)[rng.integers(10, size=(steps, m, 8))]
+    setting = {"rate": 1e-3, "momentum": 0.9}
+    work = programs.image_steps(m, k, batches, targets, width=width, **setting)
+    cold, losses = measuring.seconds(work.run)
+    floors = {
+        "products": work.flops / measuring.product_rate(),
+        "traffic": work.traffic / measuring.copy_rate(),
+    }
+    floor = max(floors.values()) / steps
+    floor_of = (
+        f"{work.traffic / steps / 1e6:.3g} MB at {measuring.copy_rate() / 1e9:.3g} GB/s "
+        f"({work.flops / steps / 1e9:.2g} GFLOP at {measuring.product_rate() / 1e9:.3g} GFLOP/s: "
+        f"{floors['products'] / steps * 1e3:.2g} ms)"
+    )
+    import torch
+
+    from benchmarks.torch_modules import ImageModules, train_images
+
+    torch.set_num_threads(1)
+    routes = gdln.tasks.routing(m, k, width=1, compact=True).meta["routes"]
+    rows = []
+    for name, grouped in (
+        ("(a) PyTorch modules, a pass per route", False),
+        ("(a') PyTorch modules, routes grouped by decoder", True),
+    ):
+        model = ImageModules(work.starts[0], routes, grouped=grouped)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+        data = list(zip(torch.tensor(batches), torch.tensor(targets), strict=True))
+
+        def theirs(model=model, optimizer=optimizer, data=data):
+            return train_images(model, optimizer, data)
+
+        gap = _relative(np.array(theirs()), np.asarray(losses))
+        warm, other = measuring.alternate(work.run, theirs, repeats=3)
+        rows.append(
+            Row(
+                "image task, a step of SGD with momentum",
+                f"M {m}, K {k}, {pixels}-{width}-{width}-10, batch 8, one thread each",
+                name, cold, warm / steps, other / steps, goal=2, floor=floor, floor_of=floor_of,
+                gap=gap,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def gradient_row(quick: bool) -> list[Row]:
+    """Exact full-batch gradient on 60,000 images, through compress(), against an epoch."""
+    import jax
+    import torch
+
+    import gdln_jax as gdln
+    from benchmarks import measuring, programs
+    from benchmarks.torch_modules import ImageModules, full_gradient, train_images
+
+    m, k, pixels, width, count = (3, 2, 20, 8, 300) if quick else (10, 4, 784, 128, 60_000)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(count, pixels)).astype(np.float32)
+    y = np.eye(10, dtype=np.float32)[rng.integers(10, size=count)]
+    flat = gdln.GatedData({"x": x}, {"y": y})
+    packing, small = measuring.seconds(flat.compress)
+    base = np.asarray(small.inputs["x"]), np.asarray(small.targets["y"])
+    task = gdln.tasks.routing(m, k, base=base, width=width, compact=True)
+    net = gdln.GatedNetwork.init(task.graph, gdln.init.xavier(1.0), key=jax.random.key(0))
+    gradient = jax.jit(jax.value_and_grad(gdln.mse))
+
+    def ours():
+        return gradient(net, task.data)
+
+    cold, (loss, slope) = measuring.seconds(ours)
+    model = ImageModules(net.weights, task.meta["routes"], grouped=True)
+    images = torch.tensor(x).expand(m, *x.shape)
+    labels = torch.tensor(y).expand(m, *y.shape)
+
+    def exact():
+        return full_gradient(model, images, labels, size=500)
+
+    steps = 5 if quick else 40
+    batches = [(images[:, 8 * s : 8 * s + 8], labels[:, 8 * s : 8 * s + 8]) for s in range(steps)]
+    per_route = ImageModules(net.weights, task.meta["routes"], grouped=False)
+    optimizer = torch.optim.SGD(per_route.parameters(), lr=1e-6, momentum=0.9)
+
+    def epoch():
+        return train_images(per_route, optimizer, batches)
+
+    total = exact()
+    hidden = model.hidden.weight.grad
+    assert hidden is not None
+    gap = max(
+        _relative(np.array(total), np.asarray(loss)),
+        _relative(hidden.numpy(), np.asarray(slope.weights["h1->h2"])),
+    )
+    warm, fast = measuring.alternate(ours, exact, repeats=2)
+    warm_again, slow = measuring.alternate(ours, epoch, repeats=2)
+    flops = programs.product_flops(task.data)
+    shared = {
+        "floor": flops / measuring.product_rate(),
+        "floor_of": f"{flops / 1e9:.3g} GFLOP at {measuring.product_rate() / 1e9:.3g} GFLOP/s",
+        "gap": gap,
+    }
+    what = "exact full-batch gradient through compress()"
+    sizes = f"M {m}, K {k}, {count} images, {pixels}-{width}-{width}-10"
+    note = f"compress() itself, once: {packing:.2g} s for {len(base[0])} pseudo-examples."
+    epoch_seconds = slow * count / (8 * steps)
+    return [
+        Row(
+            what, sizes, "(a) PyTorch modules, an epoch of batches of 8", cold, warm_again,
+            epoch_seconds, goal=200, **shared,
+            note=f"{note} {steps} steps of the epoch timed, scaled up.",
+        ),
+        Row(
+            what, sizes, "PyTorch, the same exact gradient in batches of 500", cold, warm, fast,
+            **shared, note=note,
+        ),
+    ]  # fmt: skip
+
+
+def start_row(quick: bool) -> list[Row]:
+    """Import, help, and the first figure, cold and with a warm cache."""
+    from benchmarks.start import measure
+
+    return measure(quick)
+
+
+JOBS = {
+    "routing": Job(training_row),
+    "initialisation": Job(initialisation_row),
+    "reduced": Job(reduced_row, x64=True),
+    "image": Job(image_row, cores=1),
+    "gradient": Job(gradient_row),
+    "start": Job(start_row),
+}

@@ -1,0 +1,94 @@
+"""How quickly things start: help, import, and the first figure without and with a warm cache."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.table import Row
+
+# What gdln_jax names in its dependencies, as modules.
+_DEPENDENCIES = (
+    "jax", "equinox", "diffrax", "optax", "optimistix", "lineax", "jaxtyping", "numpy", "scipy",
+    "matplotlib", "xarray", "h5netcdf", "h5py", "sklearn", "typer", "rich",
+)  # fmt: skip
+_EVERYTHING = "import gdln_jax\nfor name in gdln_jax.__all__: getattr(gdln_jax, name)\n"
+_HELP = "import sys; sys.argv = ['gdln', '--help']\nfrom gdln_jax.cli import main\nmain()\n"
+
+
+def measure(quick: bool) -> list[Row]:
+    """Rows of whole processes, interpreter and all; the median of those after the first."""
+    repeats = 2 if quick else 5
+    rows = [_limited("gdln --help", "a process", _HELP, 0.5, repeats)]
+    rows.append(_import_row(repeats))
+    if not quick:
+        rows += _first_figure()
+    return rows
+
+
+def _limited(what: str, sizes: str, code: str, limit: float, repeats: int) -> Row:
+    taken = [_process(code) for _ in range(repeats + 1)]
+    return Row(what, sizes, "", taken[0], float(np.median(taken[1:])), limit=limit)
+
+
+def _import_row(repeats: int) -> Row:
+    """All of gdln_jax's rooms against the modules of other packages that they load."""
+    listing = _EVERYTHING + (
+        f"import sys; known = {_DEPENDENCIES!r}\n"
+        "print(*sorted(m for m in sys.modules if m.split('.')[0] in known))"
+    )
+    modules = _run([sys.executable, "-c", listing], {}).split()
+    # The top of every package, then whatever else of it is loaded, as a reader of its docs would.
+    alone = "\n".join(f"import {m}" for m in modules if not _private(m))
+    _process(alone)
+    first = _process(_EVERYTHING)
+    pairs = [(_process(_EVERYTHING), _process(alone)) for _ in range(repeats)]
+    ours, theirs = np.median(np.array(pairs), axis=0).tolist()
+    packages = sorted({m.split(".")[0] for m in modules})
+    bare = np.median([_process("import gdln_jax") for _ in range(3)])
+    return Row(
+        "import of every public name", "a process", f"import of {', '.join(packages)}", first,
+        ours, theirs, goal=round(1 / 1.1, 3),
+        note=f"`import gdln_jax` alone: {bare:.2g} s with the interpreter: names load late.",
+    )  # fmt: skip
+
+
+def _private(module: str) -> bool:
+    return any(part.startswith("_") for part in module.split("."))
+
+
+def _first_figure() -> list[Row]:
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {"XDG_CACHE_HOME": folder, "JAX_COMPILATION_CACHE_DIR": ""}
+        code = (
+            "import sys; from gdln_jax.cli import main\n"
+            f"sys.argv = ['gdln', 'reproduce', 'routing', '--out', {str(Path(folder) / 'out')!r}]\n"
+            "main()\n"
+        )
+        for what, limit in (("without a cache", 60.0), ("with a warm cache", 30.0)):
+            taken = _process(code, environment)
+            rows.append(
+                Row(f"first figure (gdln reproduce routing), {what}", "2 cores", "", None, taken,
+                    limit=limit)
+            )  # fmt: skip
+    return rows
+
+
+def _process(code: str, environment: dict[str, str] | None = None) -> float:
+    start = time.perf_counter()
+    _run([sys.executable, "-c", code], environment or {})
+    return time.perf_counter() - start
+
+
+def _run(command: list[str], environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, env={**os.environ, **environment}
+    )
+    if done.returncode:
+        raise RuntimeError(f"{command[-1]!r} failed:\n{done.stderr[-2000:]}")
+    return done.stdout
