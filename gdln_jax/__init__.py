@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from gdln_jax.losses import mse as mse
     from gdln_jax.relu._network import ReLUNetwork as ReLUNetwork
     from gdln_jax.relu._patterns import activation_patterns as activation_patterns
+    from gdln_jax.sweep import SweepLockedError as SweepLockedError
+    from gdln_jax.sweep import SweepStoreError as SweepStoreError
+    from gdln_jax.sweep import sweep as sweep
 else:
     _ROOMS = {
         # room: the names it hands on, () for a namespace that users type
@@ -86,6 +89,7 @@ else:
         "relu._patterns": ("activation_patterns",),
         "race": (),
         "measures": (),
+        "sweep": ("sweep", "SweepStoreError", "SweepLockedError"),
         "plot": (),
         "recipes": (),
         "_citation": ("citation",),

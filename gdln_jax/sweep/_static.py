@@ -1,0 +1,117 @@
+"""Which axes fix shapes: fn must see their values as Python values, one program for each.
+
+Strings are always static. Floating-point axes are traced; one that fn cannot take traced is
+refused, since a program per value is hardly ever meant. Whole numbers and flags may be either,
+seeds or sizes: they are traced wherever fn can be traced with them, else static. Names in
+`static=` are static whatever fn does.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from gdln_jax._checks import suggest
+from gdln_jax.sweep._axes import Axis, Grid
+from gdln_jax.sweep._status import labelled
+
+# fn may refuse some points (K above M, say): so many are tried for one that it takes.
+_PROBES = 32
+
+
+def check_arguments(fn: Callable[..., Any], axes: tuple[Axis, ...]) -> None:
+    """Refuse an fn that cannot be called as `fn(key, **point)`."""
+    if not callable(fn):
+        raise ValueError(f"fn is {fn!r}; pass a function fn(key, **point).")
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):  # some callables of C have none
+        return
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    known = list(signature.parameters)[1:]
+    for axis in axes:
+        if axis.name not in known and not takes_any:
+            raise ValueError(
+                f"axis {axis.name!r} is no argument of fn{suggest(axis.name, known)}; fn must take "
+                f"(key, {', '.join(a.name for a in axes)})."
+            )
+    try:
+        signature.bind(None, **{axis.name: None for axis in axes})
+    except TypeError as error:
+        raise ValueError(f"fn cannot be called as fn(key, **point): {error}.") from error
+
+
+def find_static(
+    fn: Callable[..., Any], axes: tuple[Axis, ...], static: tuple[str, ...], key: jax.Array
+) -> frozenset[str]:
+    """The names of all static axes; traces fn, runs nothing.
+
+    Raises:
+        ValueError: a floating-point axis needs to be static, with the reason; fn fails at all
+            points that were tried.
+    """
+    given = frozenset(static) | {axis.name for axis in axes if axis.is_text}
+    open_axes = [axis for axis in axes if axis.name not in given]
+    if not open_axes:
+        return given
+    whole = Grid(axes, given, ())
+    if _trouble(fn, axes, open_axes, whole.point(0), key) is None:
+        return given
+    point = _point_that_works(fn, axes, whole, key)
+    traced: list[Axis] = []
+    for axis in open_axes:
+        trouble = _trouble(fn, axes, [*traced, axis], point, key)
+        if trouble is None:
+            traced.append(axis)
+        elif not axis.is_whole:
+            raise ValueError(
+                f"fn needs axis {axis.name!r} as a Python value and cannot be traced with it "
+                f"({type(trouble).__name__}: {_first_line(trouble)}). Make fn traceable, or pass "
+                f"static=({axis.name!r},): one compiled program per value."
+            ) from trouble
+    return frozenset(axis.name for axis in axes) - {axis.name for axis in traced}
+
+
+def _point_that_works(
+    fn: Callable[..., Any], axes: tuple[Axis, ...], grid: Grid, key: jax.Array
+) -> dict[str, Any]:
+    numbers = np.unique(np.linspace(0, grid.size - 1, min(_PROBES, grid.size)).astype(int))
+    trouble: Exception | None = None
+    for number in numbers:
+        point = grid.point(int(number))
+        failed = _trouble(fn, axes, [], point, key)
+        if failed is None:
+            return point
+        trouble = trouble or failed
+    raise ValueError(
+        f"fn fails at all {len(numbers)} points that were tried; at {grid.point(0)}: "
+        f"{type(trouble).__name__}: {trouble}"
+    ) from trouble
+
+
+def _trouble(
+    fn: Callable[..., Any],
+    axes: tuple[Axis, ...],
+    traced: list[Axis],
+    point: dict[str, Any],
+    key: jax.Array,
+) -> Exception | None:
+    """What fn raises when only `traced` are traced, at a point; None if it can be traced."""
+    names = {axis.name for axis in traced}
+    fixed = {axis.name: point[axis.name] for axis in axes if axis.name not in names}
+    moving = {
+        axis.name: jax.ShapeDtypeStruct((), jax.dtypes.canonicalize_dtype(axis.dtype))
+        for axis in traced
+    }
+    try:
+        jax.eval_shape(lambda key, values: labelled(fn(key, **fixed, **values)), key, moving)
+    except Exception as error:  # noqa: BLE001  whatever fn does with a tracer
+        return error
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0].rstrip(".") if lines else "no message"
