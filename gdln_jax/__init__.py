@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from gdln_jax import exact as exact
+    from gdln_jax import gates as gates
     from gdln_jax import init as init
     from gdln_jax import measures as measures
     from gdln_jax import plot as plot
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from gdln_jax._reduction import PathTable as PathTable
     from gdln_jax._reduction import Reduction as Reduction
     from gdln_jax._reduction import reduce as reduce
+    from gdln_jax._schedule import Schedule as Schedule
     from gdln_jax._statistics import PathStatistics as PathStatistics
     from gdln_jax._statistics import path_statistics as path_statistics
     from gdln_jax._statistics import path_sum_gradient as path_sum_gradient
@@ -62,6 +64,7 @@ else:
         # room: the names it hands on, () for a namespace that users type
         "_graph": ("Graph",),
         "_data": ("GatedData", "Patterns"),
+        "_schedule": ("Schedule",),
         "_plan": ("pack", "PackedData"),
         "_network": ("GatedNetwork",),
         "init": (),
@@ -88,6 +91,7 @@ else:
         "relu._network": ("ReLUNetwork",),
         "relu._patterns": ("activation_patterns",),
         "race": (),
+        "gates": (),
         "measures": (),
         "sweep": ("sweep", "SweepStoreError", "SweepLockedError"),
         "plot": (),

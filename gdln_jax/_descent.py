@@ -17,6 +17,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from gdln_jax._checks import check_integer
 from gdln_jax._data import GatedData, is_concrete
+from gdln_jax._schedule import Schedule, at_time
 from gdln_jax._trajectory import DIVERGED, OK, Trajectory, keeps_models
 from gdln_jax.losses import mse
 
@@ -64,7 +65,8 @@ def train(
 
     - `model`: any `eqx.Module` (or pytree); its inexact arrays are trained. Gates are in the
       data and are never touched.
-    - `data`: handed to `loss`; `GatedData` are packed for a `GatedNetwork` (full batch).
+    - `data`: handed to `loss`; `GatedData` are packed for a `GatedNetwork` (full batch). Of a
+      `Schedule` step k sees the data of time k.
     - `optimizer`: from optax. Reuse one optimiser object to reuse the compiled program; a
       learning rate that varies over runs can be a traced array when the optimiser is built
       inside the mapped function.
@@ -89,13 +91,15 @@ def train(
         raise ValueError(
             f"optimizer is {optimizer!r}; pass an optax optimiser, e.g. optax.sgd(0.1)."
         )
+    if isinstance(data, Schedule) and hasattr(model, "graph"):
+        data.validate(model.graph)
     if batch_size is not None:
         _check_batch(batch_size, data, key)
-    elif hasattr(model, "prepare"):
+    elif not isinstance(data, Schedule) and hasattr(model, "prepare"):
         data = model.prepare(data)
     if not any(eqx.is_inexact_array(w) for w in jax.tree.leaves(model)):
         raise ValueError("model has no floating-point array, so there is nothing to train.")
-    _warn_of_lost_updates(model, data, optimizer, loss)
+    _warn_of_lost_updates(model, at_time(data, 0), optimizer, loss)
     saves = len(_save_points(steps, save_every))
     keep = keeps_models(keep_models, measure, model, saves)
     trajectory = _train(
@@ -136,11 +140,11 @@ def _train(
 
     def step(carry: tuple[Any, Any], number: Array) -> tuple[tuple[Any, Any], Array]:
         y, state = carry
-        batch = data
+        batch = at_time(data, number)
         if batch_size is not None:
             assert key is not None
             chosen = jax.random.permutation(jax.random.fold_in(key, number), data.num_examples)
-            batch = jax.tree.map(lambda leaf: leaf[chosen[:batch_size]], data)
+            batch = jax.tree.map(lambda leaf: leaf[chosen[:batch_size]], batch)
             scale = data.num_examples / batch_size
             batch = eqx.tree_at(lambda b: b.weights, batch, batch.weights * scale)
         before, gradient = jax.value_and_grad(value)(y, batch)
@@ -154,7 +158,8 @@ def _train(
     def segment(carry: tuple[Any, Any], numbers: Array) -> tuple[tuple[Any, Any], tuple]:
         here = record(carry[0])
         # With the full batch the loss at the save point comes with the first gradient.
-        loss_here = value(carry[0], data) if batch_size is not None else None
+        whole_data = at_time(data, numbers[0])
+        loss_here = value(carry[0], whole_data) if batch_size is not None else None
         carry, losses = jax.lax.scan(step, carry, numbers)
         return carry, (losses[0] if loss_here is None else loss_here, here)
 
@@ -169,7 +174,7 @@ def _train(
     if rest:
         carry, piece = segment(carry, numbers[whole * save_every :])
         pieces.append(jax.tree.map(lambda leaf: leaf[None], piece))
-    last = (value(carry[0], data), record(carry[0]))
+    last = (value(carry[0], at_time(data, steps)), record(carry[0]))
     pieces.append(jax.tree.map(lambda leaf: leaf[None], last))
     losses, (measured, models) = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *pieces)
     fine = jnp.cumprod(jnp.isfinite(losses)).astype(bool)
@@ -186,7 +191,7 @@ def _train(
 
 def _check_batch(batch_size: Any, data: Any, key: Any) -> None:
     batch_size = check_integer(batch_size, "batch_size", minimum=1)
-    if not isinstance(data, GatedData):
+    if not isinstance(data, GatedData | Schedule):
         raise ValueError(
             f"batch_size needs GatedData to draw examples from, got {type(data).__name__}; "
             "pass the data unpacked, or leave batch_size out."

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax._data import is_concrete
+from gdln_jax._schedule import Schedule, at_time
 from gdln_jax._trajectory import DIVERGED, GAVE_UP, OK, Trajectory, keeps_models
 from gdln_jax.losses import mse
 
@@ -46,7 +47,8 @@ def gradient_flow(
     **Arguments:**
 
     - `model`: any `eqx.Module` (or pytree); its inexact arrays are what learns.
-    - `data`: handed to `loss(model, data)`; `GatedData` are packed for a `GatedNetwork`.
+    - `data`: handed to `loss(model, data)`; `GatedData` are packed for a `GatedNetwork`. With a
+      `Schedule` the loss gets the data of the time, and no step crosses a switch.
     - `ts`: increasing times (time,); the run starts at `ts[0]`.
     - `tau`: time constant; in units of it one step of plain gradient descent with learning rate
       eta on the same loss lasts tau * eta (see `flow_time`).
@@ -70,7 +72,10 @@ def gradient_flow(
     ts = _checked_times(ts)
     for name, value in (("rtol", rtol), ("atol", atol), ("tau", tau)):
         _check_positive_scalar(value, name)
-    if hasattr(model, "prepare"):
+    if isinstance(data, Schedule):
+        if hasattr(model, "graph"):
+            data.validate(model.graph)
+    elif hasattr(model, "prepare"):
         data = model.prepare(data)
     weights = [w for w in jax.tree.leaves(model) if eqx.is_inexact_array(w)]
     if not weights:
@@ -111,15 +116,15 @@ def _solve(
 ) -> tuple[Trajectory, Array]:
     moving, still = eqx.partition(model, eqx.is_inexact_array)
 
-    def velocity(_: Any, y: Any, args: Any) -> Any:
+    def velocity(t: Any, y: Any, args: Any) -> Any:
         data, tau = args
-        gradient = eqx.filter_grad(loss)(eqx.combine(y, still), data)
+        gradient = eqx.filter_grad(loss)(eqx.combine(y, still), at_time(data, t))
         return jax.tree.map(lambda g: -g / tau, gradient)
 
-    def look(_: Any, y: Any, args: Any) -> tuple[Any, ...]:
+    def look(t: Any, y: Any, args: Any) -> tuple[Any, ...]:
         here = eqx.combine(y, still)
         measured = None if measure is None else measure(here)
-        return loss(here, args[0]), measured, y if keep else None
+        return loss(here, at_time(args[0], t)), measured, y if keep else None
 
     # A start that is not finite has no step size at all: replace it, and void the result below.
     sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(w)) for w in jax.tree.leaves(moving)]))
@@ -142,6 +147,7 @@ def _solve(
         stepsize_controller=diffrax.ClipStepSizeController(
             diffrax.PIDController(rtol=rtol, atol=atol, dtmin=dtmin, force_dtmin=False),
             step_ts=ts,
+            jump_ts=data.times.astype(ts.dtype) if isinstance(data, Schedule) else None,
         ),
         adjoint=adjoint,
         max_steps=max_steps,

@@ -7,6 +7,8 @@ Floor 4: may import from floors 0-3.
 """
 
 from gdln_jax.relu._as_gated import as_gated as as_gated
+from gdln_jax.relu._change_points import change_points as change_points
+from gdln_jax.relu._change_points import coactivation as coactivation
 from gdln_jax.relu._head_start import HeadStart as HeadStart
 from gdln_jax.relu._head_start import head_start as head_start
 from gdln_jax.relu._implementable import implementable_patterns as implementable_patterns

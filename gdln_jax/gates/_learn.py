@@ -1,0 +1,100 @@
+"""Optimising gate variables for an objective, from many starts in one program."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float
+
+from gdln_jax._checks import check_integer
+from gdln_jax._data import is_concrete
+
+
+class Learned(eqx.Module):
+    """What `learn` found.
+
+    - `variables`: the last gate variables, with the leading axis (start,).
+    - `values`: the objective at every step, the start and the end included, (start, step).
+    """
+
+    variables: Any
+    values: Float[Array, "start step"]
+
+    @property
+    def best(self) -> int:
+        """The start with the smallest last objective; failed ones (NaN) do not count."""
+        return int(np.nanargmin(np.asarray(self.values[:, -1])))
+
+    def __repr__(self) -> str:
+        starts, steps = self.values.shape
+        shown = f"Learned({starts} starts, {steps - 1} steps"
+        if is_concrete(self.values):
+            last = np.asarray(self.values[:, -1])
+            failed = int(np.sum(~np.isfinite(last)))
+            shown += f", objective {np.nanmedian(last):.6g} (median), {np.nanmin(last):.6g} (best)"
+            shown += f", {failed} failed" if failed else ""
+        return shown + ")"
+
+
+def learn(
+    objective: Callable[..., Array],
+    variables: Any,
+    *,
+    optimizer: optax.GradientTransformation,
+    steps: int,
+    args: tuple[Any, ...] = (),
+) -> Learned:
+    """Minimise `objective(variables, *args)` from every start at once.
+
+    **Arguments:**
+
+    - `objective`: differentiable, returns a number, e.g. the logarithm of `learning_time` of a
+      network on `with_gates(data, jax.nn.sigmoid(...))`. Reuse one function object to reuse the
+      compiled program, and pass arrays through `args`: closed over, they are baked into it.
+    - `variables`: any pytree of float arrays with a leading axis (start,): the random starts.
+    - `optimizer`: from optax; `steps`: of it.
+
+    A start whose objective ceases to be finite keeps NaN from there on and spoils no other.
+
+    **Raises:** `ValueError` for variables without a common leading axis, a bad number of steps, or
+    something that is no optimiser.
+    """
+    steps = check_integer(steps, "steps", minimum=1)
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise ValueError(
+            f"optimizer is {optimizer!r}; pass an optax optimiser, e.g. optax.adam(0.1)."
+        )
+    variables = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), variables)
+    shapes = [leaf.shape for leaf in jax.tree.leaves(variables)]
+    if not shapes or any(len(s) == 0 for s in shapes) or len({s[0] for s in shapes}) > 1:
+        raise ValueError(
+            f"variables has leaves of shapes {shapes}; all need the same leading axis (start,), "
+            "for one start of length 1."
+        )
+    return _learn(objective, variables, optimizer, steps, args)
+
+
+@eqx.filter_jit
+def _learn(
+    objective: Callable[..., Array],
+    variables: Any,
+    optimizer: optax.GradientTransformation,
+    steps: int,
+    args: tuple[Any, ...],
+) -> Learned:
+    def one(start: Any) -> tuple[Any, Array]:
+        def step(carry: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], Array]:
+            here, state = carry
+            value, gradient = jax.value_and_grad(objective)(here, *args)
+            updates, state = optimizer.update(gradient, state, here)
+            return (optax.apply_updates(here, updates), state), value
+
+        carry = (start, optimizer.init(start))
+        (end, _), values = jax.lax.scan(step, carry, None, length=steps)
+        return end, jnp.append(values, objective(end, *args))
+
+    return Learned(*jax.vmap(one)(variables))

@@ -1,0 +1,167 @@
+r"""Gates that learn beside the weights: fast, bounded and leaky variables.
+
+The idea, and the two regimes in blocks of tasks, are those of Sandbrink et al. 2024 (Flexible task
+abstractions emerge in linear networks with fast and bounded units); here for any gated network.
+
+A gate variable z obeys $\tau \dot z = -r \, \partial L/\partial z - \lambda z$ while weights obey
+$\tau \dot W = -\partial L/\partial W$; the gates are bounded functions of z. When tasks take turns
+in blocks there are two regimes: fast gates switch and the weights keep the solutions of all tasks
+(flexible), or slow gates stay and the weights are overwritten in every block (forgetful).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from gdln_jax._checks import check_choice, check_keys
+from gdln_jax._data import GatedData
+from gdln_jax._network import GatedNetwork
+from gdln_jax.gates._with_gates import with_gates
+from gdln_jax.losses import mse
+
+_BOUNDS = ("softmax", "sigmoid")
+
+
+class LearnedGates(eqx.Module):
+    """A gated network some of whose node gates are variables, the same for all examples.
+
+    Train it like any model, with `gradient_flow` or `train`, on the loss `leaky(mse)`.
+
+    **Arguments:**
+
+    - `network`: the weights. `nodes`: the hidden or output nodes whose gates learn.
+    - `rate`: r, how much faster than weights the variables learn; `leak`: lambda, in units of
+      1/tau, the rate at which they forget, towards equal gates. Both may be traced.
+    - `bound`: `"softmax"`: gates are positive and sum to 1, so that pathways compete;
+      `"sigmoid"`: each lies between 0 and 1.
+    - `z`: (node,) initial variables; default 0.
+
+    Gradient flow in w = z / sqrt(r) with the weights' time constant is flow at rate r in z: `w` is
+    what is stored and learns. `rate` and `leak` get no gradient. A gate that the data give the
+    same node is replaced.
+
+    **Raises:** `ValueError` for unknown or input nodes, or another number of variables.
+    """
+
+    network: GatedNetwork
+    w: Float[Array, "*batch node"]
+    rate: Float[Array, "*batch"]
+    leak: Float[Array, "*batch"]
+    nodes: tuple[str, ...] = eqx.field(static=True)
+    bound: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        network: GatedNetwork,
+        nodes: Sequence[str],
+        *,
+        rate: ArrayLike = 1.0,
+        leak: ArrayLike = 0.0,
+        bound: str = "softmax",
+        z: ArrayLike | None = None,
+    ):
+        graph = network.graph
+        self.nodes = tuple(nodes)
+        gated = [name for name in graph.nodes if name not in graph.inputs]
+        check_keys(dict.fromkeys(self.nodes), gated, "nodes", "a hidden or output node")
+        if not self.nodes or len(set(self.nodes)) < len(self.nodes):
+            raise ValueError(f"nodes is {self.nodes}; name at least one node, and each once.")
+        self.bound = check_choice(bound, _BOUNDS, "bound")
+        self.network = network
+        self.rate, self.leak = jnp.asarray(rate, float), jnp.asarray(leak, float)
+        z = jnp.zeros(len(self.nodes)) if z is None else jnp.asarray(z, float)
+        if z.shape != (len(self.nodes),):
+            raise ValueError(f"z has shape {z.shape}; expected ({len(self.nodes)},).")
+        self.w = z / jnp.sqrt(self.rate)
+
+    @property
+    def gates(self) -> Float[Array, "*batch node"]:
+        """The gates, in the order of `nodes`."""
+        z = self.w * jnp.sqrt(jax.lax.stop_gradient(self.rate))[..., None]
+        return jax.nn.softmax(z, axis=-1) if self.bound == "softmax" else jax.nn.sigmoid(z)
+
+    def __call__(self, data: GatedData) -> dict[str, Float[Array, "n width"]]:
+        """Return output node -> predictions (n, |v|)."""
+        gates = self.gates
+        return self.network(with_gates(data, {name: gates[i] for i, name in enumerate(self.nodes)}))
+
+    def __repr__(self) -> str:
+        return f"LearnedGates({len(self.nodes)} {self.bound} gates, {self.network!r})"
+
+
+def leaky(loss: Callable[[Any, Any], Array] = mse) -> Callable[[LearnedGates, Any], Array]:
+    """Return `loss` plus leak |w|^2/2, whose gradient lets the variables forget at rate `leak`."""
+    return _LEAKY.setdefault(loss, _with_leak(loss))
+
+
+def _with_leak(loss: Callable[[Any, Any], Array]) -> Callable[[LearnedGates, Any], Array]:
+    def total(model: LearnedGates, data: Any) -> Array:
+        leak = jax.lax.stop_gradient(model.leak)
+        return loss(model, data) + leak * jnp.sum(jnp.square(model.w)) / 2
+
+    return total
+
+
+# One function object per loss, so that programs are compiled once.
+_LEAKY: dict[Callable, Callable] = {}
+
+
+def gate_share(model: LearnedGates, data: Any, loss: Callable[[Any, Any], Array] = mse) -> Array:
+    """Return the share of the gates in the present fall of the loss, between 0 and 1.
+
+    -dL/dt is the squared norm of the gradient, of which the variables hold one part and the
+    weights the other. Integrated over late blocks this is what the switching is done by.
+    """
+    gradient = eqx.filter_grad(loss)(model, data)
+    of_gates = jnp.sum(jnp.square(gradient.w))
+    every = sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(gradient.network))
+    return of_gates / jnp.maximum(of_gates + every, np.finfo(float).tiny)
+
+
+def retention(model: LearnedGates, data: GatedData) -> Float[Array, ""]:
+    """Return how much of a task the weights hold: 1 - L/L_0 under the best gates for it.
+
+    L is the least loss over all real gates of `model.nodes` with the weights as they are, and L_0
+    that with all of them closed, for `mse`. Measured for the task that was *not* trained last: near
+    1 the weights keep its solution and gates alone bring it back (flexible), near 0 it has to be
+    learned anew (forgetful). Of all tasks at once it is the capacity that is kept.
+
+    **Raises:** `ValueError` when a path passes two of the nodes: the loss is not quadratic in the
+    gates then.
+    """
+    _check_parallel(model)
+    count = len(model.nodes)
+
+    def error(gates: Array) -> Array:
+        gated = with_gates(data, {name: gates[i] for i, name in enumerate(model.nodes)})
+        outputs = model.network(gated)
+        scale = jnp.sqrt(data.weights)[:, None]
+        return jnp.concatenate(
+            [jnp.ravel(scale * (y - outputs[name])) for name, y in data.targets.items()]
+        )
+
+    rest = error(jnp.zeros(count))
+    parts = rest - jax.vmap(error)(jnp.eye(count))
+    best, *_ = jnp.linalg.lstsq(parts.T, rest)
+    return 1 - jnp.sum(jnp.square(rest - best @ parts)) / jnp.sum(jnp.square(rest))
+
+
+def _check_parallel(model: LearnedGates) -> None:
+    graph = model.network.graph
+    for name in model.nodes:
+        ahead, seen = [e.target for e in graph.outgoing[name]], set()
+        while ahead:
+            node = ahead.pop()
+            if node in model.nodes:
+                raise ValueError(
+                    f"a path passes {name!r} and {node!r}, so the loss is not quadratic in their "
+                    "gates; retention() needs learned gates on parallel pathways."
+                )
+            if node not in seen:
+                seen.add(node)
+                ahead += [e.target for e in graph.outgoing[node]]

@@ -1,0 +1,52 @@
+"""Gated data with other gates, which may be traced: what gates are learned through."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from gdln_jax._data import GatedData
+
+
+def with_gates(
+    data: GatedData,
+    node_gates: Mapping[str, Any] | None = None,
+    edge_gates: Mapping[str, Any] | None = None,
+    *,
+    groups: Int[Array, " n"] | None = None,
+) -> GatedData:
+    """Return `data` with the named gates replaced, by values that may be traced.
+
+    **Arguments:**
+
+    - `node_gates`, `edge_gates`: name -> one gate per example (n,); with `groups` one per group of
+      examples (group,); or one number for all examples. Gates that are not named stay.
+    - `groups`: (n,) the group of each example, say its context.
+
+    `data` may be stacked along leading axes (see `ModeNetworks`), which share the gates.
+
+    **Raises:** `ValueError` that names a gate of another shape.
+    """
+
+    def spread(gates: Mapping[str, Any] | None, kind: str) -> dict[str, Array]:
+        filled = {}
+        for name, value in (gates or {}).items():
+            gate = jnp.asarray(value, data.weights.dtype)
+            if groups is not None and gate.ndim == 1:
+                gate = gate[groups]
+            if gate.shape != data.weights.shape[data.weights.ndim - gate.ndim :]:
+                wanted = "(group,)" if groups is not None else f"({data.num_examples},)"
+                raise ValueError(f"{kind}[{name!r}] has shape {gate.shape}; expected {wanted}.")
+            filled[name] = jnp.broadcast_to(gate, data.weights.shape)
+        return filled
+
+    return eqx.tree_at(
+        lambda d: (d.node_gates, d.edge_gates),
+        data,
+        (
+            data.node_gates | spread(node_gates, "node_gates"),
+            data.edge_gates | spread(edge_gates, "edge_gates"),
+        ),
+    )

@@ -1,0 +1,202 @@
+"""Data that change at given times, in flow and descent; change points of a ReLU network's gates."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import gdln_jax as gdln
+from gdln_jax import GatedData, GatedNetwork, Graph, Schedule
+
+# Two pathways into one output, correlated inputs: the second pathway is closed in the first phase.
+GRAPH = Graph({"x": 3, "a": 2, "b": 2, "y": 2}, [("x", "a"), ("x", "b"), ("a", "y"), ("b", "y")])
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(6, 3))
+Y = X @ RNG.normal(size=(3, 2)) + 0.3 * RNG.normal(size=(6, 2))
+CLOSED = GatedData({"x": X}, {"y": Y}, {"b": np.zeros(6)})
+OPEN = GatedData({"x": X}, {"y": Y}, {"b": np.array([1.0, 1, 1, 0.5, 0, 0])})
+OTHER = GatedData({"x": X}, {"y": -Y[::-1]})
+NET = GatedNetwork.init(GRAPH, gdln.init.normal(0.3), key=jax.random.key(1))
+TIGHT: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-13}
+
+
+def leaves(model):
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(model)])
+
+
+@pytest.fixture(scope="module")
+def scheduled():
+    """Three phases, the last one with other targets; 2.0 is a saved time, 3.1 is not."""
+    schedule = Schedule([CLOSED, OPEN, OTHER], [2.0, 3.1])
+    return gdln.gradient_flow(NET, schedule, np.linspace(0, 5, 6), **TIGHT)
+
+
+class TestFlow:
+    def test_equals_flows_one_after_the_other(self, scheduled):
+        ts = np.linspace(0, 5, 6)
+        one = gdln.gradient_flow(NET, CLOSED, ts[:3], **TIGHT)
+        two = gdln.gradient_flow(one.final, OPEN, np.array([2, 3, 3.1]), **TIGHT)
+        three = gdln.gradient_flow(two.final, OTHER, np.array([3.1, 4, 5]), **TIGHT)
+        pieces = [one.model(0), one.model(1), one.model(2), two.model(1), three.model(1)]
+        for k, model in enumerate([*pieces, three.final]):
+            np.testing.assert_allclose(leaves(scheduled.model(k)), leaves(model), atol=1e-10)
+        # At a switch the new data hold.
+        assert abs(scheduled.losses[2] - gdln.mse(one.final, OPEN)) < 1e-10
+        assert abs(scheduled.losses[2] - gdln.mse(one.final, CLOSED)) > 1e-2
+        assert int(scheduled.status) == 0
+
+    def test_a_closed_pathway_rests_until_it_is_opened(self, scheduled):
+        weights = scheduled.models.weights["x->b"]
+        # Up to the rounding of the interpolation at a saved time.
+        np.testing.assert_allclose(weights[:3], np.tile(weights[:1], (3, 1, 1)), atol=1e-15)
+        assert np.abs(weights[3] - weights[2]).max() > 1e-3
+
+    def test_the_derivative_in_a_switching_time(self):
+        # d/dt_1 of the last loss, against central differences, and across saved times.
+        ts = np.array([0, 0.7, 1.5, 2.5])
+
+        @jax.jit
+        def last(time):
+            schedule = Schedule([CLOSED, OPEN], jnp.stack([time]))
+            return gdln.gradient_flow(NET, schedule, ts, **TIGHT).losses[-1]
+
+        slope, h = jax.grad(last)(1.1), 1e-4
+        assert abs(slope) > 1e-3
+        # Truncation h^2 and rounding 1e-12/h.
+        difference = (last(1.1 + h) - last(1.1 - h)) / (2 * h)
+        np.testing.assert_allclose(slope, difference, rtol=1e-6)
+
+    def test_other_times_take_the_same_program(self):
+        from gdln_jax._flow import _solve
+
+        before = _solve._cached._cache_size()
+        schedule = Schedule([CLOSED, OPEN, OTHER], [2.0, 3.1])
+        gdln.gradient_flow(NET, schedule.with_times([1.0, 4.5]), np.linspace(0, 5, 6), **TIGHT)
+        assert _solve._cached._cache_size() <= before + 1
+        first = _solve._cached._cache_size()
+        gdln.gradient_flow(NET, schedule.with_times([0.5, 9.5]), np.linspace(0, 5, 6), **TIGHT)
+        assert _solve._cached._cache_size() == first
+
+
+class TestDescent:
+    def test_equals_training_one_after_the_other(self):
+        # Plain descent has no state, so 20 steps are 12 and 8.
+        sgd = optax.sgd(0.05)
+        schedule = Schedule([CLOSED, OPEN], [12])
+        run = gdln.train(NET, schedule, optimizer=sgd, steps=20, save_every=7)
+        one = gdln.train(NET, CLOSED, optimizer=sgd, steps=12, save_every=7)
+        two = gdln.train(one.final, OPEN, optimizer=sgd, steps=8, save_every=2)
+        np.testing.assert_allclose(leaves(run.final), leaves(two.final), atol=1e-14)
+        # Records at steps 0, 7, 14, 20.
+        np.testing.assert_allclose(run.losses[:2], one.losses[:2], atol=1e-14)
+        np.testing.assert_allclose(run.losses[2:], two.losses[np.array([1, 4])], atol=1e-14)
+
+    def test_any_model(self):
+        # A ReLU network on two tasks that take turns.
+        net = gdln.ReLUNetwork.init([3, 4, 2], std=0.4, key=jax.random.key(0))
+        plain, swapped = GatedData({"x": X}, {"y": Y}), GatedData({"x": X}, {"y": -Y})
+        turns = Schedule([plain, swapped], [4, 8], order=[0, 1, 0])
+        some: dict[str, Any] = {"optimizer": optax.sgd(0.05), "save_every": 4}
+        run = gdln.train(net, turns, steps=12, **some)
+        for data in (plain, swapped, plain):
+            net = gdln.train(net, data, steps=4, **some).final
+        np.testing.assert_allclose(leaves(run.final), leaves(net), atol=1e-14)
+
+    def test_batches_are_drawn_from_the_data_of_the_step(self):
+        # All six examples as one batch is the full batch.
+        schedule = Schedule([CLOSED, OPEN], [3])
+        some: dict[str, Any] = {"optimizer": optax.sgd(0.05), "steps": 6, "save_every": 6}
+        whole = gdln.train(NET, schedule, **some)
+        batch = gdln.train(NET, schedule, **some, batch_size=6, key=jax.random.key(0))
+        np.testing.assert_allclose(batch.losses, whole.losses, atol=1e-14)
+
+
+class TestSchedule:
+    def test_which_data_hold_when(self):
+        turns = Schedule([CLOSED, OTHER], [1.0, 2.0, 3.0], order=np.arange(4) % 2)
+        gates = [float(turns.at(t).node_gates["b"][0]) for t in (-1, 0.9, 1.0, 2.5, 3.0, 99)]
+        assert gates == [0, 0, 1, 0, 1, 1]  # OTHER has no gate there, which is a gate of 1
+        np.testing.assert_array_equal(turns.phase(3).targets["y"], OTHER.targets["y"])
+        assert turns.num_examples == 6
+        assert repr(turns) == "Schedule(4 phases, switches at 1, 2, 3, 6 examples)"
+
+    def test_refusals(self):
+        with pytest.raises(ValueError, match="n phases need n - 1"):
+            Schedule([CLOSED, OPEN], [1.0, 2.0])
+        with pytest.raises(ValueError, match="strictly increasing"):
+            Schedule([CLOSED, OPEN, OTHER], [2.0, 1.0])
+        with pytest.raises(ValueError, match="order must number the 2 data sets"):
+            Schedule([CLOSED, OPEN], [1.0], order=[0, 2])
+        few = GatedData({"x": X[:4]}, {"y": Y[:4]})
+        with pytest.raises(ValueError, match=r"datas\[1\] does not fit"):
+            Schedule([CLOSED, few], [1.0])
+        with pytest.raises(ValueError, match="expected \\(1,\\)"):
+            Schedule([CLOSED, OPEN], [1.0]).with_times([1.0, 2.0])
+        wrong = GatedData({"x": X}, {"y": Y}, {"nowhere": np.ones(6)})
+        with pytest.raises(ValueError, match="nowhere"):
+            gdln.gradient_flow(NET, Schedule([CLOSED, wrong], [1.0]), [0.0, 1.0])
+        with pytest.raises(ValueError, match="nowhere"):
+            gdln.train(NET, Schedule([CLOSED, wrong], [1]), optimizer=optax.sgd(0.1), steps=2)
+
+    def test_refuses_what_is_no_gated_data(self, plain_python):
+        shown = plain_python(
+            "import gdln_jax as gdln\ntry:\n    gdln.Schedule([{}], [])\n"
+            "except ValueError as error:\n    print(error)\n"
+        )
+        assert "datas needs one or more GatedData, got dict" in shown.stdout
+
+
+class TestChangePoints:
+    def test_the_times_of_made_up_phases(self):
+        # Levels (0,0), (1,1), (3,0) from snapshots 20 and 35 on, noise .05 (seed 0).
+        levels = np.repeat([[0.0, 0], [1, 1], [3, 0]], [20, 15, 10], axis=0)
+        signal = levels + 0.05 * np.random.default_rng(0).normal(size=levels.shape)
+        ts = 10.0 * np.arange(45)
+        np.testing.assert_allclose(gdln.relu.change_points(ts, signal), [195, 345])
+        np.testing.assert_allclose(gdln.relu.change_points(ts, 1e-6 * signal), [195, 345])
+        np.testing.assert_allclose(gdln.relu.change_points(ts, signal, changes=1), [345])
+        # The first change explains 8 % of what is left to explain, the second the most.
+        assert len(gdln.relu.change_points(ts, signal, least_share=0.5)) == 1
+        assert len(gdln.relu.change_points(ts, np.ones((45, 2, 2)))) == 0
+        assert len(gdln.relu.change_points(ts, signal - levels, least_share=0.2)) == 0
+
+    def test_the_segmentation_is_the_best_one(self):
+        # Against all places for two changes.
+        signal = np.random.default_rng(1).normal(size=(12, 3)).cumsum(axis=0)
+
+        def cost(a, b):
+            parts = signal[:a], signal[a:b], signal[b:]
+            return sum(np.sum((part - part.mean(axis=0)) ** 2) for part in parts)
+
+        pairs = [(a, b) for a in range(1, 11) for b in range(a + 1, 12)]
+        best = min(pairs, key=lambda pair: cost(*pair))
+        found = gdln.relu.change_points(np.arange(12), signal, changes=2)
+        np.testing.assert_allclose(found, np.array(best) - 0.5)
+
+    def test_coactivation(self):
+        # Unit 1 is on for x > 0, unit 2 for x < 0; they send on 2 and -1: energies 4 and 1.
+        net = gdln.ReLUNetwork([[[1.0], [-1.0]], [[2.0, -1.0]]])
+        x = np.array([[1.0], [-1.0], [1.0], [-1.0]])
+        shared = gdln.relu.coactivation(net, x)
+        on = np.array([[1, 0, 1, 0], [0, 1, 0, 1]])
+        np.testing.assert_allclose(
+            shared, 0.8 * np.outer(on[0], on[0]) + 0.2 * np.outer(on[1], on[1])
+        )
+        grouped = gdln.relu.coactivation(net, x, groups=np.array([0, 0, 1, 1]))
+        np.testing.assert_allclose(grouped, np.full((2, 2), 0.25), atol=1e-15)
+
+    def test_refusals(self):
+        change = gdln.relu.change_points
+        with pytest.raises(ValueError, match="at least two times"):
+            change([0.0, 1.0], np.zeros(3))
+        with pytest.raises(ValueError, match="increasing"):
+            change([1.0, 0.0], np.zeros(2))
+        with pytest.raises(ValueError, match="not finite at time 1"):
+            change([0.0, 1.0], np.array([0, np.nan]))
+        with pytest.raises(ValueError, match="least_share is 2"):
+            change([0.0, 1.0], np.zeros(2), least_share=2.0)
+        with pytest.raises(ValueError, match="only 2 snapshots"):
+            change([0.0, 1.0], np.arange(2.0), changes=2)
