@@ -75,6 +75,8 @@ def learn(
             f"variables has leaves of shapes {shapes}; all need the same leading axis (start,), "
             "for one start of length 1."
         )
+    # As arrays, so that other numbers need no new program.
+    args = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, args)
     return _learn(objective, variables, optimizer, steps, args)
 
 
@@ -87,14 +89,18 @@ def _learn(
     args: tuple[Any, ...],
 ) -> Learned:
     def one(start: Any) -> tuple[Any, Array]:
-        def step(carry: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], Array]:
+        def step(carry: tuple[Any, Any], number: Array) -> tuple[tuple[Any, Any], Array]:
             here, state = carry
             value, gradient = jax.value_and_grad(objective)(here, *args)
             updates, state = optimizer.update(gradient, state, here)
-            return (optax.apply_updates(here, updates), state), value
+            moved = optax.apply_updates(here, updates)
+            # The last value is that of the end: one gradient too many, but the objective, with
+            # its solver, is compiled once.
+            last = number == steps
+            return (jax.tree.map(lambda a, b: jnp.where(last, a, b), here, moved), state), value
 
         carry = (start, optimizer.init(start))
-        (end, _), values = jax.lax.scan(step, carry, None, length=steps)
-        return end, jnp.append(values, objective(end, *args))
+        (end, _), values = jax.lax.scan(step, carry, jnp.arange(steps + 1))
+        return end, values
 
     return Learned(*jax.vmap(one)(variables))

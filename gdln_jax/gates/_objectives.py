@@ -11,12 +11,12 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optimistix as optx
 from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax._checks import check_positive
 from gdln_jax._data import GatedData, is_concrete
 from gdln_jax._flow import gradient_flow
-from gdln_jax._times import time_to
 from gdln_jax.losses import mse
 
 # Optimisation needs no more; many starts times many steps pay for each digit.
@@ -38,7 +38,7 @@ def learning_time(
 ) -> Float[Array, ""]:
     r"""Return the time at which gradient flow from `model` first has the loss `level`.
 
-    The time t* is located by `time_to`; its derivative is that of the implicit function
+    The time t* is located by an event; its derivative is that of the implicit function
     L(t*, gates) = level, $dt^* = -dL / \dot L$, exact, with dL by reverse mode through the flow up
     to t*. Where the level is not reached by `t1` the result is t1 L(t1)/level, which is continuous
     there and still says which way is faster.
@@ -47,7 +47,7 @@ def learning_time(
 
     - `model`: any pytree whose inexact arrays learn; `data`: handed to `loss`, with gates that
       may be traced (`with_gates`).
-    - `level`: between the loss at the end and that of the start.
+    - `level`: between the loss at the end and that of the start; 0 if it is passed at the start.
     - `t1`: the end of the search, in the units of `tau`.
     - `rtol`, `solver` (default `Tsit5`), `max_steps`: NaN where the solver gives up.
 
@@ -65,24 +65,71 @@ def learning_time(
         return jax.tree.map(lambda g: -g / args[1], jax.grad(value)(y, args))
 
     args = (data, jnp.asarray(tau, float))
-    fixed_start, fixed_args, fixed_level = jax.lax.stop_gradient((moving, args, level))
-    crossing = time_to(
-        fixed_level, ode=velocity, y0=fixed_start, measure=lambda _, y, args: value(y, args),
-        args=fixed_args, t1=t1, rtol=rtol, solver=solver or diffrax.Tsit5(), max_steps=max_steps,
-        throw=False,
+    solver = diffrax.Tsit5() if solver is None else solver
+    start, reached, located = _locate(
+        value, velocity, *jax.lax.stop_gradient((moving, args, level, jnp.asarray(t1, float))),
+        rtol, solver, max_steps,
     )  # fmt: skip
-    end = jnp.where(crossing.reached, crossing.time, jnp.asarray(t1, float))
-    # A level that holds at the start is reached at time 0, which is no interval.
-    end = jax.lax.stop_gradient(jnp.maximum(end, 1e-12 * jnp.asarray(t1, float)))
     run = gradient_flow(
-        model, data, jnp.stack([jnp.zeros_like(end), end]), loss=loss, tau=tau, rtol=rtol,
-        solver=solver or diffrax.Tsit5(), max_steps=max_steps, keep_models=False, throw=False,
+        model, data, jnp.stack([jnp.zeros_like(located), located]), loss=loss, tau=tau, rtol=rtol,
+        solver=solver, max_steps=max_steps, keep_models=False, throw=False,
     )  # fmt: skip
     last = run.losses[-1]
     slope = jax.grad(value)(eqx.filter(run.final, eqx.is_inexact_array), args)
     speed = sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(slope)) / args[1]
-    moved = (last - level - jax.lax.stop_gradient(last - level)) / jax.lax.stop_gradient(speed)
-    return jnp.where(crossing.reached, end + moved, end * last / level)
+    # One Newton step from the located time: it corrects the interpolant, and carries derivatives.
+    there = located + (last - level) / jax.lax.stop_gradient(speed)
+    time = jnp.where(reached, there, located * last / level)
+    return jnp.where(start <= level, 0.0, time)
+
+
+def _locate(
+    value: Callable[[Any, Any], Array],
+    velocity: Callable[[Any, Any, Any], Any],
+    y0: Any,
+    args: Any,
+    level: Array,
+    t1: Array,
+    rtol: float,
+    solver: diffrax.AbstractSolver,
+    max_steps: int,
+) -> tuple[Array, Array, Array]:
+    """Return the loss at the start, whether it falls to `level`, and when, or else `t1`."""
+
+    def above(_: Any, y: Any, args: Any, **__: Any) -> Array:
+        return (value(y, args) - level).astype(float)  # diffrax compares it with a literal
+
+    # Closed-over parameters become leaves, so that derivatives can be cut off.
+    value = jax.lax.stop_gradient(eqx.filter_closure_convert(value, y0, args))
+    velocity = jax.lax.stop_gradient(eqx.filter_closure_convert(velocity, t1, y0, args))
+    # As in `time_to`: the condition falls through 0, which `flip` says.
+    finder = optx.Bisection(rtol=1e-9, atol=1e-9, flip=True)
+    sizes = [jnp.sqrt(jnp.mean(jnp.square(leaf))) for leaf in jax.tree.leaves(y0)]
+    smallest = jnp.min(jnp.stack(sizes))
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(velocity),
+        solver,
+        jnp.zeros_like(t1),
+        t1,
+        None,
+        y0,
+        args,
+        saveat=diffrax.SaveAt(t1=True),
+        stepsize_controller=diffrax.PIDController(rtol=rtol, atol=rtol * smallest),
+        event=diffrax.Event(
+            lambda _, y, args, **kw: (value(y, args) - level).astype(float), finder
+        ),
+        max_steps=max_steps,
+        throw=False,
+    )
+    assert solution.ts is not None
+    assert solution.event_mask is not None
+    start = value(y0, args)
+    reached = solution.event_mask & (start > level)
+    time = jnp.where(reached, solution.ts[-1], t1)
+    # A solver that gave up knows neither.
+    fine = reached | (solution.result == diffrax.RESULTS.successful)
+    return start, reached, jax.lax.stop_gradient(jnp.where(fine, time, jnp.nan))
 
 
 def output_gap(
@@ -119,8 +166,9 @@ def output_gap(
                 f"outputs[{name!r}] has shape {found}; expected (time, n, |{name}|) = {shape}."
             )
     run = gradient_flow(
-        model, data, ts, loss=loss, tau=tau, rtol=rtol, solver=solver or diffrax.Tsit5(),
-        max_steps=max_steps, measure=lambda m: m(data), keep_models=False, throw=False,
+        model, data, ts, loss=loss, tau=tau, rtol=rtol, max_steps=max_steps,
+        solver=diffrax.Tsit5() if solver is None else solver, measure=lambda m: m(data),
+        keep_models=False, throw=False,
     )  # fmt: skip
 
     def power(values: dict[str, Array]) -> Array:

@@ -5,6 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int
 
 from gdln_jax._data import GatedData
@@ -15,7 +16,7 @@ def with_gates(
     node_gates: Mapping[str, Any] | None = None,
     edge_gates: Mapping[str, Any] | None = None,
     *,
-    groups: Int[Array, " n"] | None = None,
+    groups: Int[Array, " n"] | Int[np.ndarray, " n"] | None = None,
 ) -> GatedData:
     """Return `data` with the named gates replaced, by values that may be traced.
 

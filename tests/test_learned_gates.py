@@ -1,0 +1,321 @@
+"""Learned gates: objectives and their derivatives, many starts, reduced dynamics, two regimes."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import gdln_jax as gdln
+from gdln_jax import GatedData, GatedNetwork, Graph, gates
+from gdln_jax.recipes import _gates_learned as learned
+from gdln_jax.recipes import _gates_learned_tasks as problems
+
+CHAIN = Graph.chain([1, 1, 1])
+SIGMA, A0 = 3.0, 1e-2
+DATA = GatedData({"x": np.ones((1, 1))}, {"y": np.full((1, 1), SIGMA)})
+PAIR = Graph({"x": 3, "p": 2, "q": 2, "y": 2}, [("x", "p"), ("x", "q"), ("p", "y"), ("q", "y")])
+
+
+def chain(a0) -> GatedNetwork:
+    w = jnp.sqrt(a0) * jnp.ones((1, 1))
+    return GatedNetwork(CHAIN, {"x->h1": w, "h1->y": w})
+
+
+def time_of(gate, a0, level=0.5, t1=50.0, **options):
+    return gates.learning_time(
+        chain(a0), gates.with_gates(DATA, {"h1": gate}), level, t1=t1, **options
+    )
+
+
+def time_in_closed_form(gate, a0, level=0.5):
+    """A gate g makes s = g sigma, d = g^2 of the mode; L = (sigma - g a)^2/2."""
+    a = (SIGMA - jnp.sqrt(2 * level)) / gate
+    return gdln.exact.linear_mode_time(a, gate * SIGMA, gate**2, a0)
+
+
+class TestObjectives:
+    def test_learning_time_and_its_derivatives_are_those_of_the_closed_form(self):
+        ours = jax.jit(jax.value_and_grad(lambda g, a0: time_of(g, a0, rtol=1e-9), (0, 1)))
+        theirs = jax.value_and_grad(time_in_closed_form, (0, 1))
+        for gate, a0 in ((0.7, A0), (0.2, 1e-4)):
+            value, slopes = ours(gate, a0)
+            wanted, wanted_slopes = theirs(gate, a0)
+            np.testing.assert_allclose(value, wanted, rtol=1e-7)
+            np.testing.assert_allclose(slopes, wanted_slopes, rtol=1e-5)
+
+    def test_a_level_out_of_reach_continues_the_time(self):
+        # t1 L(t1)/level, equal to t* where t1 = t*, and falling with the gate.
+        f = jax.jit(jax.value_and_grad(lambda g, t1: time_of(g, A0, t1=t1)))
+        exact = time_in_closed_form(0.7, A0)
+        for t1 in (0.99999 * exact, 1.00001 * exact):
+            assert abs(f(0.7, t1)[0] / exact - 1) < 1e-4
+        value, slope = f(0.7, 0.5 * exact)
+        a = gdln.exact.linear_mode(0.5 * exact, 0.7 * SIGMA, 0.49, A0)
+        np.testing.assert_allclose(value, exact * (SIGMA - 0.7 * a) ** 2 / 2, rtol=1e-5)
+        assert slope < 0
+
+    def test_output_gap(self):
+        ts = jnp.linspace(0, 2, 9)
+        like = gates.with_gates(DATA, {"h1": 0.7})
+        run = gdln.gradient_flow(chain(A0), like, ts, measure=lambda net: net(like))
+
+        def gap(z):
+            data = gates.with_gates(DATA, {"h1": jax.nn.sigmoid(z)})
+            return gates.output_gap(chain(A0), data, ts, run.measured, rtol=1e-9)
+
+        found = gates.learn(gap, np.array([0.0, -2.0]), optimizer=optax.adam(0.1), steps=80)
+        # From gates of .5 and .12 to the other network's .7.
+        np.testing.assert_allclose(jax.nn.sigmoid(found.variables), 0.7, atol=0.01)
+        right, h = np.log(0.7 / 0.3), 1e-4
+        points = jnp.array([right, -3.0, 0.3 - h, 0.3, 0.3 + h])
+        values, slopes = jax.jit(jax.vmap(jax.value_and_grad(gap)))(points)
+        # Itself: the two solvers' tolerances squared. A gate of .05 has predicted next to nothing.
+        assert abs(values[0]) < 1e-12
+        assert values[1] > 0.8
+        np.testing.assert_allclose(slopes[3], (values[4] - values[2]) / (2 * h), rtol=1e-5)
+        with pytest.raises(ValueError, match=r"expected \(time, n, \|y\|\) = \(9, 1, 1\)"):
+            gates.output_gap(chain(A0), DATA, ts, {"y": np.zeros((9, 2))})
+
+    def test_memory_grows_like_the_root_of_the_steps(self):
+        def bytes_for(steps):
+            slope = jax.jit(jax.grad(lambda g: time_of(g, A0, max_steps=steps)))
+            return slope.lower(0.7).compile().memory_analysis().temp_size_in_bytes
+
+        # 16 times the steps: 16 times the memory without checkpoints, 4 times with them.
+        assert bytes_for(16 * 256) < 5 * bytes_for(256)
+
+
+class TestWithGates:
+    def test_groups_numbers_and_kept_gates(self):
+        data = GatedData({"x": np.ones((4, 3))}, {"y": np.ones((4, 2))}, {"p": np.arange(4.0)})
+        new = gates.with_gates(
+            data, {"q": [0.1, 0.9]}, {"x->p": 0.5}, groups=np.array([0, 1, 1, 0])
+        )
+        np.testing.assert_allclose(new.node_gates["q"], [0.1, 0.9, 0.9, 0.1])
+        np.testing.assert_allclose(new.node_gates["p"], np.arange(4))
+        np.testing.assert_allclose(new.edge_gates["x->p"], np.full(4, 0.5))
+        with pytest.raises(ValueError, match=r"node_gates\['q'\] has shape \(3,\)"):
+            gates.with_gates(data, {"q": np.ones(3)})
+
+
+class TestLearn:
+    @staticmethod
+    def objective(z, centre):
+        return (
+            jnp.where(z["a"] > 5, jnp.nan, 1.0) * jnp.sum((z["a"] - centre) ** 2) + z["b"][0] ** 2
+        )
+
+    def test_every_start_learns_by_itself(self):
+        starts = {"a": np.array([0.0, 9.0, -1.0]), "b": np.ones((3, 1))}
+        sgd = optax.sgd(0.1)
+        found = gates.learn(self.objective, starts, optimizer=sgd, steps=30, args=(2.0,))
+        assert found.values.shape == (3, 31)
+        # x - 2 shrinks by 1 - 2 eta = .8 a step.
+        np.testing.assert_allclose(found.variables["a"][::2], 2 + np.array([-2, -3]) * 0.8**30)
+        assert np.isnan(found.values[1]).all()
+        assert found.best == 0
+        assert "3 starts, 30 steps" in repr(found)
+        assert "1 failed" in repr(found)
+        before = gates._learn._learn._cached._cache_size()
+        gates.learn(self.objective, starts, optimizer=sgd, steps=30, args=(1.0,))
+        assert gates._learn._learn._cached._cache_size() == before
+
+    def test_refusals(self):
+        adam = optax.adam(0.1)
+        with pytest.raises(ValueError, match="leading axis"):
+            gates.learn(self.objective, {"a": 1.0}, optimizer=adam, steps=2)
+        with pytest.raises(ValueError, match="leading axis"):
+            gates.learn(
+                self.objective, {"a": np.ones(2), "b": np.ones((3, 1))}, optimizer=adam, steps=2
+            )
+        with pytest.raises(ValueError, match="steps"):
+            gates.learn(self.objective, np.ones(2), optimizer=adam, steps=0)
+
+
+class TestReducedDynamics:
+    """Full networks on aligned weights learn as the small ones do, whatever the gates are."""
+
+    def test_routing(self):
+        ts = np.linspace(0, 20, 5)
+        objective, routes = problems.routing_time(2, 2, 0.1)
+        chosen = jax.random.uniform(jax.random.key(0), (routes, 2))
+        graph, data = objective.graph, objective.data
+        small = problems._side_by_side(
+            GatedNetwork(graph, {e.name: jnp.full((1, 1), 0.1) for e in graph.edges}), 4
+        )
+        data = gates.with_gates(data, {"h0": chosen[:, 0], "h1": chosen[:, 1]})
+        reduced = gdln.gradient_flow(small, data, ts)
+
+        features = gdln.tasks.hierarchy_features()
+        u, values, vt = np.linalg.svd(features, full_matrices=False)
+        n = features.shape[1]
+        modes = int(np.sum(values > 1e-9))
+        assert modes == 4
+        widths = {v: {"x": n, "y": len(features)}.get(v[0], modes) for v in graph.nodes}
+        big = Graph(widths, [(e.source, e.target) for e in graph.edges])
+        matrix = {"x": vt[:modes], "h": np.eye(modes), "k": u[:, :modes]}
+        weights = {e.name: 0.1 * matrix[e.source[0]] for e in big.edges}
+        base = {"x": np.eye(n), "y": features.T}
+        first = jax.tree.map(lambda leaf: np.asarray(leaf[0]), data)
+        on = {name: (x != 0) * 1.0 for name, x in (*first.inputs.items(), *first.targets.items())}
+        full = {v: np.concatenate([on[v][r] * base[v[0]] for r in range(routes)]) for v in on}
+        every = GatedData(
+            {v: full[v] for v in first.inputs},
+            {v: full[v] for v in first.targets},
+            {k: np.repeat(v, n) for k, v in first.node_gates.items()},
+            {k: np.repeat(v, n) for k, v in first.edge_gates.items()},
+        )
+        run = gdln.gradient_flow(GatedNetwork(big, weights), every, ts)
+        assert run.losses[-1] < 0.8 * run.losses[0]
+        np.testing.assert_allclose(run.losses, reduced.losses, atol=1e-8)
+
+    def test_contexts(self):
+        ts = np.linspace(0, 20, 5)
+        objective = problems.context_time(3, 2, 1e-2)
+        g = np.array([[0.9, 0.2, 0.5], [0.1, 1.0, 0.7]])
+        small_data = gates.with_gates(objective.data, {"h0": g[0], "h1": g[1]})
+        heads = np.random.default_rng(0).normal(size=(3, 4)) / 5
+        names = ("common", "h0", "h1")
+        weights = {f"x->{h}": np.full((1, 1), 0.2) for h in names}
+        weights |= {f"{h}->y": heads[[i]].T for i, h in enumerate(names)}
+        small = problems._side_by_side(GatedNetwork(objective.graph, weights), 7)
+        reduced = gdln.gradient_flow(small, small_data, ts)
+
+        tree = gdln.tasks.hierarchy_features(4, 1)
+        tree = tree - tree.mean(axis=1, keepdims=True)
+        u, values, vt = np.linalg.svd(tree, full_matrices=False)
+        u, values, vt = u[:, :7], values[:7], vt[:7]
+        blocks = np.concatenate([np.ones((3, 1)), np.eye(3)], axis=1)
+        y = np.concatenate([np.kron(blocks[[c]], tree.T) for c in range(3)])
+        big = Graph(
+            {"x": 8, **dict.fromkeys(names, 7), "y": y.shape[1]},
+            [*(("x", h) for h in names), *((h, "y") for h in names)],
+        )
+        weights = {f"x->{h}": 0.2 * vt for h in names}
+        weights |= {f"{h}->y": np.kron(heads[[i]].T, u) for i, h in enumerate(names)}
+        node_gates = {"h0": np.repeat(g[0], 8), "h1": np.repeat(g[1], 8)}
+        every = GatedData({"x": np.tile(np.eye(8), (3, 1))}, {"y": y}, node_gates)
+        run = gdln.gradient_flow(GatedNetwork(big, weights), every, ts)
+        assert run.losses[-1] < 0.8 * run.losses[0]
+        np.testing.assert_allclose(run.losses, reduced.losses, atol=1e-8)
+
+
+class TestLearnedGates:
+    net = GatedNetwork.init(PAIR, gdln.init.normal(0.5), key=jax.random.key(0))
+    x = np.random.default_rng(1).normal(size=(5, 3))
+    data = GatedData({"x": x}, {"y": x[:, :2]})
+
+    @pytest.mark.parametrize("bound", ["softmax", "sigmoid"])
+    def test_the_equation_of_the_variables(self, bound):
+        # tau dz/dt = -r dL/dz - lambda z for the flow of w = z/sqrt(r); weights as ever.
+        r, leak, z = 4.0, 0.3, jnp.array([0.5, -0.2])
+        model = gates.LearnedGates(self.net, ["p", "q"], rate=r, leak=leak, bound=bound, z=z)
+        gradient = eqx.filter_grad(gates.leaky(gdln.mse))(model, self.data)
+
+        def loss(z, net):
+            g = jax.nn.softmax(z) if bound == "softmax" else jax.nn.sigmoid(z)
+            return gdln.mse(net, gates.with_gates(self.data, {"p": g[0], "q": g[1]}))
+
+        slope, of_weights = eqx.filter_grad(lambda zn: loss(*zn))((z, self.net))
+        np.testing.assert_allclose(-np.sqrt(r) * gradient.w, -r * slope - leak * z, rtol=1e-12)
+        for ours, theirs in zip(gradient.network.stacks, of_weights.stacks, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+        assert gradient.rate == 0
+        assert gradient.leak == 0
+        share = gates.gate_share(model, self.data)
+        weights = sum(float(jnp.sum(s**2)) for s in of_weights.stacks)
+        gate = r * float(jnp.sum(slope**2))
+        np.testing.assert_allclose(share, gate / (gate + weights), rtol=1e-12)
+
+    def test_retention_of_made_up_weights(self):
+        _, (one, other) = learned.two_tasks()
+        graph, _ = learned.two_tasks()
+        x = np.asarray(one.inputs["x"])
+        maps = [np.asarray(d.targets["y"]).T @ np.linalg.inv(x).T for d in (one, other)]
+        eye = np.eye(4)
+
+        def holding(p, q):
+            weights = {"x->p": eye, "x->q": eye, "p->y": p, "q->y": q}
+            model = gates.LearnedGates(GatedNetwork(graph, weights), ["p", "q"])
+            return [float(gates.retention(model, d)) for d in (one, other)]
+
+        np.testing.assert_allclose(holding(maps[0], 0.3 * maps[1]), [1, 1], atol=1e-12)
+        np.testing.assert_allclose(holding(maps[0], 2 * maps[0]), [1, 0], atol=1e-12)
+        # Mixed weights: the span of both still holds both.
+        np.testing.assert_allclose(
+            holding(maps[0] + maps[1], maps[0] - maps[1]), [1, 1], atol=1e-12
+        )
+
+    def test_refusals(self):
+        with pytest.raises(ValueError, match="nodes"):
+            gates.LearnedGates(self.net, ["x"])
+        with pytest.raises(ValueError, match="each once"):
+            gates.LearnedGates(self.net, ["p", "p"])
+        with pytest.raises(ValueError, match="bound"):
+            gates.LearnedGates(self.net, ["p"], bound="relu")
+        with pytest.raises(ValueError, match=r"z has shape \(3,\)"):
+            gates.LearnedGates(self.net, ["p"], z=np.ones(3))
+        deep = Graph.chain([2, 2, 2, 2])
+        model = gates.LearnedGates(
+            GatedNetwork.init(deep, gdln.init.normal(1.0), key=jax.random.key(0)), ["h1", "h2"]
+        )
+        with pytest.raises(ValueError, match="passes 'h1' and 'h2'"):
+            gates.retention(model, GatedData({"x": np.eye(2)}, {"y": np.eye(2)}))
+
+
+class TestTasks:
+    def test_the_margin_pathways_are_the_self_consistent_patterns(self):
+        # A unit with output sign e grows along e <g y x> and is on where that says so.
+        x, y = (np.asarray(a) for a in _margin_arrays(0.9))
+        found = set()
+        for pattern in np.ndindex(*(2,) * 4):
+            for sign in (1, -1):
+                w = sign * (np.array(pattern) * y) @ x
+                if any(pattern) and np.array_equal(x @ w > 1e-9, np.array(pattern, bool)):
+                    found.add(pattern)
+        assert found == {tuple(int(v) for v in row) for row in problems._SERVED}
+
+    def test_gatings_by_name(self):
+        logits = np.array([[-1, -1, -1, -1], [1, 1, 1, 1], [1, -1, -1, -1], [-1, 2, -1, 3.0]])
+        np.testing.assert_allclose(problems.margin_gating(logits), [0, 1, 0.5, 1])
+        doubles = np.array([[0.9, 0.8, 0.1], [0, 1, 1], [1, 0.2, 1]])
+        assert problems.is_doubles(doubles)
+        assert not problems.is_doubles(doubles[[0, 0, 1]])
+        assert not problems.is_doubles(np.eye(3))
+        assert len(problems.families(3, 3)) == 120
+
+
+def _margin_arrays(delta) -> tuple[Any, Any]:
+    data = gdln.tasks.margin_xor(delta, gating="none").data
+    assert isinstance(data, GatedData)
+    return data.inputs["x"], data.targets["y"][:, 0]
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return learned.simulate(4, seed=1)
+
+
+@pytest.mark.slow
+class TestRecovery:
+    """Starts and seeds other than the recipe's."""
+
+    def test_all_checks_pass_and_say_how_often(self, runs):
+        checks, facts = learned.check(runs)
+        rates = [c for c in checks if "starts that find" in c.name]
+        assert len(rates) == 2
+        for one in checks:
+            # Four starts are too few for a rate.
+            assert one.passed or one in rates, one
+        assert "the faster gating at 6 of 6 margins" in learned.verdict(runs, facts)
+
+    def test_both_regimes_and_what_tells_them_apart(self, runs):
+        held = learned.held(runs)
+        assert np.all(held[-1, 0] < 0.2)
+        assert np.all(held[-1, -1] > 0.8)
+        # Without a leak fast gates are caught on one side and switch less.
+        assert np.median(held[0, -1]) < np.median(held[1, -1])
