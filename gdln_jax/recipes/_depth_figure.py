@@ -40,6 +40,9 @@ def dataset(options: Options, runs: Runs, facts: dict[str, Any]) -> xr.Dataset:
     meaning = "relative change of the output when the layer's ReLU is replaced by the identity"
     add("identity", ("seed", "time", "layer"), measured["identity"], meaning)
     add("power", ("seed", "time", "group"), measured["groups"], "share of second-layer units")
+    shared = "power of second-layer units that are on in both contexts"
+    add("shared", ("seed", "time", "context", "other"), measured["shared"], shared)
+    add("opens", (), runs.opens, "time at which the contextual pathways open")
     add("target", ("example", "feature"), runs.meta["y"], "target")
     chosen = facts["chosen"]
     outputs = {
@@ -78,7 +81,7 @@ def _losses(ax: Any, data: xr.Dataset, facts: dict[str, Any]) -> None:
     t = data["time"].values
     names = {
         "relu": f"ReLU ({data.sizes['seed']} seeds)",
-        "late": "gated, contextual pathways late",
+        "late": f"gated, contextual pathways from t = {facts['opens']:.1f}",
         "equal": "gated, equal scales",
     }
     for kind, label in names.items():

@@ -1,7 +1,8 @@
 """H Fig. 6: two hidden layers. Is the first one linear, and which gates does the second one take?
 
 Plateaus are held against the best fits of the rank that has been learned; stereotypical
-trajectories are those nearest to the mean. Errata: E19, E25.
+trajectories are those nearest to the mean. Contextual pathways open at the change point of the
+ReLU networks' gates. Errata: E19, E25.
 """
 
 from collections.abc import Iterator
@@ -18,10 +19,12 @@ from gdln_jax._data import GatedData
 from gdln_jax._graph import Graph
 from gdln_jax._network import GatedNetwork
 from gdln_jax._plan import pack
+from gdln_jax._schedule import Schedule
 from gdln_jax._trajectory import Trajectory
 from gdln_jax.recipes import _context_runs as cx
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._depth_figure import dataset, draw
+from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
 from gdln_jax.recipes._run import Told, perform
 
@@ -38,8 +41,8 @@ class Options:
         seeds, seed: networks of each kind. width: units of each hidden layer of the ReLU network
             and of the first layer of the gated one. pathway_width: units of a second-layer
             pathway; None is width/2. std: of iid normal weights; None is 6e-4 sqrt(420/width).
-        contextual_scale: factor of the contextual pathways' initial weights in the gated
-            networks called "late"; chosen so that the common phase comes first, not fitted.
+        opens: time at which the contextual pathways open in the gated networks called "late";
+            None is the change point of the ReLU networks' gates, so that nothing is set by hand.
         learning_rate, steps: of gradient descent, for L = loss_scale times the mean.
         loss_scale: None is H's sum over the examples.
     """
@@ -49,7 +52,7 @@ class Options:
     width: int = 128
     pathway_width: int | None = None
     std: float | None = None
-    contextual_scale: float = 1e-4
+    opens: float | None = None
     learning_rate: float = 1e-3
     steps: int = 30_000
     loss_scale: float | None = None
@@ -58,7 +61,7 @@ class Options:
         sim.check_numbers(
             self,
             ("seeds", "steps"),
-            ("std", "contextual_scale", "learning_rate", "loss_scale", "pathway_width"),
+            ("std", "opens", "learning_rate", "loss_scale", "pathway_width"),
         )
         if self.width < 24:
             raise ValueError(f"width must be at least 24, got {self.width}")
@@ -76,7 +79,8 @@ class Runs:
     t: np.ndarray
     step: np.ndarray
     relu: Trajectory
-    gated: dict[str, Trajectory]  # "equal" and "late" scales
+    gated: dict[str, Trajectory]  # contextual pathways open at once ("equal") or "late"
+    opens: float  # when, in units of time
     fits: dict[str, float]  # best losses by what may have been learned
 
     def loss(self, kind: str) -> np.ndarray:
@@ -108,20 +112,23 @@ def simulate(options: Options, progress: Progress = silent) -> Runs:
     progress(0.02, f"{o.seeds} ReLU networks, {o.steps} steps")
     trained = _train_relu(plain, o.width, std, keys, rate, o.steps, save_every)
     step = np.asarray(trained.ts[0])
+    times = o.learning_rate * step
+    opens = o.opens or opening_time(times, trained)
     gated = {}
-    for k, (kind, factor) in enumerate((("equal", 1.0), ("late", o.contextual_scale))):
+    for k, (kind, since) in enumerate((("equal", None), ("late", opens / o.learning_rate))):
         progress(0.35 + 0.3 * k, f"{o.seeds} gated networks, {kind} contextual pathways")
         gated[kind] = _train_gated(
-            plain, o.width, o.pathway_width or o.width // 2, std, factor, keys, rate, o.steps,
+            plain, o.width, o.pathway_width or o.width // 2, std, since, keys, rate, o.steps,
             save_every,
         )  # fmt: skip
     return Runs(
         plain.meta,
         scale,
-        o.learning_rate * step,
+        times,
         step,
         trained,
         gated,
+        opens,
         best_fits(plain.meta, scale),
     )
 
@@ -137,7 +144,8 @@ def _train_relu(
 ) -> Trajectory:
     """Measured: `identity` (2,), the change of the output, relative, when the ReLU of a layer is
 
-    replaced by the identity; `groups`, power of second-layer units; `output`.
+    replaced by the identity; `groups`, power of second-layer units; `output`; `shared`, which
+    contexts share second-layer units.
     """
     assert isinstance(task.data, GatedData)
     data = sim.as_type(task.data, cx.FLOAT)
@@ -154,6 +162,7 @@ def _train_relu(
             "identity": jnp.stack([jnp.linalg.norm(a - output) / size for a in linear]),
             "groups": cx.power_groups(net, data, (3, x.shape[0] // 3)),
             "output": output,
+            "shared": relu.coactivation(net, data, groups=task.meta["context"]),
         }
 
     return sim.descend(
@@ -162,18 +171,38 @@ def _train_relu(
     )  # fmt: skip
 
 
+def opening_time(times: np.ndarray, trained: Trajectory) -> float:
+    """When the second layer's gates change from those of the first plateau to contextual ones.
+
+    The one change point of `coactivation`, averaged over seeds, from where the loss has begun to
+    fall: before, the output and the units' shares of it are noise.
+    """
+    loss = np.mean(np.asarray(trained.losses, float), axis=0)
+    learning = loss < 0.9 * loss[0]
+    if np.sum(learning) < 2:
+        raise OptionError(
+            "the ReLU networks have learned nothing by the last step, so their gates show no "
+            "change; use --set steps= with more, or --set opens=TIME"
+        )
+    shared = np.mean(np.asarray(trained.measured["shared"], float), axis=0)
+    return float(relu.change_points(times[learning], shared[learning], changes=1)[0])
+
+
 def _train_gated(
     task: tasks.Task,
     width: int,
     pathway_width: int,
     std: float,
-    factor: float,
+    since: float | None,
     keys: jax.Array,
     rate: float,
     steps: int,
     save_every: int,
 ) -> Trajectory:
-    """H's architecture: one linear first layer, then a common and three double pathways."""
+    """H's architecture: one linear first layer, then a common and three double pathways.
+
+    The double pathways are closed before the step `since`.
+    """
     x, y, context = (task.meta[key] for key in ("x", "y", "context"))
     pairs = {"in_0_1": (0, 1), "in_0_2": (0, 2), "in_1_2": (1, 2)}
     hidden = ("common", *pairs)
@@ -185,10 +214,7 @@ def _train_gated(
     initial = init.normal(std)
 
     def start(key: Any) -> GatedNetwork:
-        weights = GatedNetwork.init(graph, initial, key=key).weights
-        return GatedNetwork(
-            graph, {e: (factor if "in_" in e else 1.0) * w for e, w in weights.items()}
-        )
+        return GatedNetwork.init(graph, initial, key=key)
 
     inputs = jnp.asarray(x, cx.FLOAT)
     gate = {name: jnp.asarray(g, cx.FLOAT)[:, None] for name, g in gates.items()}
@@ -202,10 +228,15 @@ def _train_gated(
         ]  # fmt: skip
         return jnp.sum(jnp.stack(parts), axis=0)
 
-    data = sim.as_type(pack(graph, GatedData({"x": x}, {"y": y}, gates)), cx.FLOAT)
+    open_ = GatedData({"x": x}, {"y": y}, gates)
+    if since is None:
+        data = pack(graph, open_)
+    else:
+        closed = GatedData({"x": x}, {"y": y}, {name: 0 * g for name, g in gates.items()})
+        data = Schedule([closed, open_], [since])
     return sim.descend(
-        sim.as_type(jax.vmap(start)(keys), cx.FLOAT), data, rate, steps, save_every, measure=look,
-        what="gated network",
+        sim.as_type(jax.vmap(start)(keys), cx.FLOAT), sim.as_type(data, cx.FLOAT), rate, steps,
+        save_every, measure=look, what="gated network",
     )  # fmt: skip
 
 
@@ -369,7 +400,7 @@ def _facts(options: Options, runs: Runs) -> dict[str, Any]:
         "half": {k: (float(np.mean(v)), float(np.std(v))) for k, v in half.items()},
         "fits": runs.fits,
         "seeds": options.seeds,
-        "factor": options.contextual_scale,
+        "opens": runs.opens,
     }
 
 
@@ -380,8 +411,9 @@ def _verdict(facts: dict[str, Any]) -> str:
         f"H Fig. 6 holds in part: the ReLU network's first plateau is {facts['plateau']:.2f}, its "
         f"first layer is linear there but changes the output by {linear[0]:.0%} at the end, and "
         f"single-context units hold {facts['groups'][3]:.0%} of the second layer's power (E25). "
-        f"Stereotypical losses of gated networks are {gaps['late'][0]:.1%} (late contextual "
-        f"pathways) and {gaps['equal'][0]:.1%} (equal scales) of L(0) away in the mean, "
+        f"Stereotypical losses of gated networks are {gaps['late'][0]:.1%} (contextual pathways "
+        f"open at the gates' change point) and {gaps['equal'][0]:.1%} (equal scales) of L(0) away "
+        "in the mean, "
         f"{gaps['late'][1]:.0%} and {gaps['equal'][1]:.0%} at most; with the first drops aligned "
         f"{facts['aligned']['late'][0]:.1%} and {facts['aligned']['equal'][0]:.1%} in the mean."
     )
@@ -401,8 +433,9 @@ def _notes(options: Options, facts: dict[str, Any]) -> Iterator[str]:
         f"output would change by {facts['linear_second']:.0%} there."
     )
     yield (
-        f"contextual_scale = {facts['factor']:g} (chosen, not fitted) delays the contextual "
-        f"pathways: then the first plateau is {facts['late_plateau']:.2f}, as in the ReLU network."
+        f"Late: the contextual pathways open at t = {facts['opens']:.2f}, "
+        f"{'given' if options.opens else 'the change point of the ReLU second layer gates'}; until "
+        f"then the first plateau is {facts['late_plateau']:.2f}, as in the ReLU network."
     )
     half = "; ".join(f"{k} {mean:.1f} ± {sd:.1f}" for k, (mean, sd) in facts["half"].items())
     yield (
