@@ -95,13 +95,18 @@ def _locate(
     max_steps: int,
 ) -> tuple[Array, Array, Array]:
     """Return the loss at the start, whether it falls to `level`, and when, or else `t1`."""
+    # Closed-over parameters become leaves, so that they too can be cut off.
+    value, velocity = jax.tree.map(
+        lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf,
+        (
+            eqx.filter_closure_convert(value, y0, args),
+            eqx.filter_closure_convert(velocity, t1, y0, args),
+        ),
+    )
 
     def above(_: Any, y: Any, args: Any, **__: Any) -> Array:
         return (value(y, args) - level).astype(float)  # diffrax compares it with a literal
 
-    # Closed-over parameters become leaves, so that derivatives can be cut off.
-    value = jax.lax.stop_gradient(eqx.filter_closure_convert(value, y0, args))
-    velocity = jax.lax.stop_gradient(eqx.filter_closure_convert(velocity, t1, y0, args))
     # As in `time_to`: the condition falls through 0, which `flip` says.
     finder = optx.Bisection(rtol=1e-9, atol=1e-9, flip=True)
     sizes = [jnp.sqrt(jnp.mean(jnp.square(leaf))) for leaf in jax.tree.leaves(y0)]
@@ -116,9 +121,7 @@ def _locate(
         args,
         saveat=diffrax.SaveAt(t1=True),
         stepsize_controller=diffrax.PIDController(rtol=rtol, atol=rtol * smallest),
-        event=diffrax.Event(
-            lambda _, y, args, **kw: (value(y, args) - level).astype(float), finder
-        ),
+        event=diffrax.Event(above, finder),
         max_steps=max_steps,
         throw=False,
     )
