@@ -17,6 +17,7 @@ def make_loop(
     rate: float,
     steps: int,
     save_every: int,
+    values: bool = True,
 ) -> Callable[[], tuple[np.ndarray, list]]:
     """Losses (seed, save) and singular values; the function returned keeps its compiled step."""
     inputs, outputs = routes.max(axis=0) + 1
@@ -47,7 +48,8 @@ def make_loop(
             now, after = step(weights)
             if number % save_every == 0:
                 losses.append(np.asarray(now))
-                measured.append([np.asarray(part) for part in look(weights)])
+                if values:
+                    measured.append([np.asarray(part) for part in look(weights)])
             weights = after
         return np.stack(losses, axis=1), measured
 

@@ -48,7 +48,11 @@ def training(
     save_every: int,
     values: bool,
 ) -> Work:
-    """Networks of all scales and seeds trained in one program; runs are shared out over devices.
+    """Networks of all scales and seeds trained in one program.
+
+    Without singular values the runs are shared out over the devices. With them they are not: a
+    batched SVD uses all threads anyway, and on several CPU devices at once it never returns
+    (jaxlib 0.10.2: each device waits for threads that the other one holds).
 
     Returns (losses (run, save), singular values per stack (run, save, edge, value) or None).
     """
@@ -77,7 +81,8 @@ def training(
         )
         return result.losses, result.measured
 
-    program = jax.jit(_over_devices(jax.vmap(run, in_axes=(0, None)), len(nets)))
+    every = jax.vmap(run, in_axes=(0, None))
+    program = jax.jit(every if values else _over_devices(every, len(nets)))
     flops = product_flops(packed) * steps * len(nets)
     return Work(lambda: program(stacked, packed), flops, 0.0, starts)
 
