@@ -104,7 +104,8 @@ def _locate(
         ),
     )
 
-    def above(_: Any, y: Any, args: Any, **__: Any) -> Array:
+    def above(t: Any, y: Any, args: Any, **_: Any) -> Array:
+        del t  # diffrax passes it by name
         return (value(y, args) - level).astype(float)  # diffrax compares it with a literal
 
     # As in `time_to`: the condition falls through 0, which `flip` says.

@@ -31,6 +31,8 @@ DOMAINS, PATHWAYS, ROUTING_B0 = 3, 3, 0.05
 CONTEXTS, CONTEXT_A0 = 3, 1e-3
 RATES = np.array([0.03, 0.1, 0.3, 1.0, 3.0, 10.0])
 LEAKS = np.array([0.0, 0.05])
+# Steps small enough that gates move together: larger ones commit each gate by itself.
+_ADAM, _STEPS = optax.adam(0.1), 100
 BLOCKS, BLOCK_TIME, PER_BLOCK = 12, 10.0, 12
 
 
@@ -73,7 +75,7 @@ def simulate(starts: int, seed: int, progress: Progress = silent) -> LearnedRuns
     """All runs; the random starts of each problem are one program."""
     keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 6), 4)
     progress(0.0, f"margin: {len(DELTAS)} margins, {starts} starts each")
-    logits = jax.random.normal(keys[0], (starts, 4))
+    logits = 0.6 * jax.random.normal(keys[0], (starts, 4))
     found = _margin(jnp.asarray(DELTAS), logits)
     corners = _margin_corners(jnp.asarray(DELTAS))
     progress(0.3, f"routing: {starts} starts")
@@ -95,7 +97,7 @@ def simulate(starts: int, seed: int, progress: Progress = silent) -> LearnedRuns
 def _margin(deltas: jax.Array, logits: jax.Array) -> gates.Learned:
     def at(delta: jax.Array) -> gates.Learned:
         objective = problems.MarginTime(delta, jnp.asarray(MARGIN_A0))
-        return gates.learn(objective, logits, optimizer=optax.adam(0.2), steps=40)
+        return gates.learn(objective, logits, optimizer=_ADAM, steps=_STEPS)
 
     return jax.vmap(at)(deltas)
 
@@ -113,7 +115,7 @@ def _margin_corners(deltas: jax.Array) -> jax.Array:
 def _routing(key: jax.Array, starts: int) -> Recovery:
     objective, routes = problems.routing_time(DOMAINS, PATHWAYS, ROUTING_B0)
     logits = 0.3 * jax.random.normal(key, (starts, routes, PATHWAYS))
-    found = gates.learn(objective, logits, optimizer=optax.adam(0.2), steps=60)
+    found = gates.learn(objective, logits, optimizer=_ADAM, steps=_STEPS)
     before, after = (np.asarray(jax.nn.softmax(v, axis=-1)) for v in (logits, found.variables))
     shared = np.any(np.all(after > 0.5, axis=1), axis=-1)
     return Recovery(before, after, np.exp(np.asarray(found.values[:, -1])), shared)
@@ -122,7 +124,7 @@ def _routing(key: jax.Array, starts: int) -> Recovery:
 def _contexts(key: jax.Array, starts: int) -> tuple[Recovery, np.ndarray, np.ndarray]:
     objective = problems.context_time(CONTEXTS, CONTEXTS, CONTEXT_A0)
     logits = 0.5 * jax.random.normal(key, (starts, CONTEXTS, CONTEXTS))
-    found = gates.learn(objective, logits, optimizer=optax.adam(0.2), steps=60)
+    found = gates.learn(objective, logits, optimizer=_ADAM, steps=_STEPS)
     before, after = (np.asarray(jax.nn.sigmoid(v)) for v in (logits, found.variables))
     success = np.array([problems.is_doubles(g) for g in after])
     family = problems.families(CONTEXTS, CONTEXTS)

@@ -34,12 +34,13 @@ def draw(figure: Any, runs: learned.LearnedRuns, facts: dict[str, Any], labels: 
 
 def _margin(ax: Any, runs: learned.LearnedRuns, facts: dict[str, Any]) -> None:
     deltas = learned.DELTAS
-    ax.axvline(runs.crossover, color=COLOURS["theory"], linestyle=(0, (3.2, 2.0)), linewidth=1.2)
+    plot.curve(ax, [runs.crossover] * 2, [-0.12, 1.08], theory=True)
     ax.plot(deltas, runs.margin.mean(axis=1), "o-", color=COLOURS["trained"], markersize=3,
             label=f"all {facts['starts']} starts, mean")  # fmt: skip
     ax.plot(deltas, facts["chosen"], "s", color=COLOURS["untrained"], markersize=5,
             fillstyle="none", label="fastest start")  # fmt: skip
-    ax.text(runs.crossover + 0.02, 0.5, f"exact\n{runs.crossover:.2f}", va="center", fontsize=7)
+    ax.text(runs.crossover - 0.03, 0.3, f"exact:\n{runs.crossover:.2f}", ha="right", va="center",
+            fontsize=7)  # fmt: skip
     ax.set_yticks([0, 1], ["linear", "XoR"])
     ax.set(xlabel="margin $\\Delta$", ylabel="gating learned", ylim=(-0.12, 1.45))
     ax.legend(loc="upper right", fontsize=7)
@@ -80,7 +81,7 @@ def _held(ax: Any, runs: learned.LearnedRuns, facts: dict[str, Any]) -> None:
         plot.runs(ax, learned.RATES, values[k].T, colour=colour, label=f"leak {leak:g}")
     ax.set_xscale("log")
     ax.set(xlabel="rate of gates / rate of weights", ylabel="idle task held", ylim=(-0.04, 1.3))
-    ax.text(0.02, 0.05, f"{facts['held'][-1, 0]:.2f}", transform=ax.transAxes, fontsize=7)
-    ax.text(0.98, 0.8, f"{facts['held'][-1, -1]:.2f}", transform=ax.transAxes, ha="right",
-            fontsize=7)  # fmt: skip
+    for k, side in ((0, "left"), (-1, "right")):
+        kept = facts["held"][-1, k]
+        ax.text(learned.RATES[k], kept + 0.06, f"{kept:.2f}", ha=side, fontsize=7)
     ax.legend(loc="upper left", fontsize=7, ncols=2)

@@ -31,6 +31,10 @@ _SERVED = np.array(
 CLASSES = ((1, 2), (0, 3))
 
 
+# Relative tolerance of the solver: a time to some 1e-4, gradients likewise.
+_RTOL = 1e-4
+
+
 class MarginTime(eqx.Module):
     """Log time to loss 1/5 of margin XoR, where each example is routed by one variable.
 
@@ -53,7 +57,8 @@ class MarginTime(eqx.Module):
         weights = {f"x->h{i}": amplitude * along[i][None] for i in range(6)}
         weights |= {f"h{i}->y": jnp.full((1, 1), amplitude) for i in range(6)}
         data = gates.with_gates(plain, {f"h{i}": g[i] for i in range(6)})
-        return jnp.log(gates.learning_time(GatedNetwork(graph, weights), data, 0.2, t1=400.0))
+        net = GatedNetwork(graph, weights)
+        return jnp.log(gates.learning_time(net, data, 0.2, t1=400.0, rtol=_RTOL))
 
 
 def margin_gating(own: np.ndarray) -> np.ndarray:
@@ -82,7 +87,8 @@ class RoutingTime(eqx.Module):
         data = gates.with_gates(self.data, {f"h{p}": chosen[:, p] for p in range(logits.shape[-1])})
         ones = {edge.name: jnp.full((1, 1), self.b0) for edge in self.graph.edges}
         net = _side_by_side(GatedNetwork(self.graph, ones), len(data.weights))
-        return jnp.log(gates.learning_time(net, data, mse(net, data) / 10, t1=1000.0))
+        level = mse(net, data) / 10
+        return jnp.log(gates.learning_time(net, data, level, t1=1000.0, rtol=_RTOL))
 
 
 def routing_time(domains: int, pathways: int, b0: float) -> tuple[RoutingTime, int]:
@@ -141,7 +147,8 @@ class ContextTime(eqx.Module):
             weights[f"x->{name}"] = jnp.full((1, 1), amplitude)
             weights[f"{name}->y"] = amplitude * along[:, None]
         net = _side_by_side(GatedNetwork(self.graph, weights), len(data.weights))
-        return jnp.log(gates.learning_time(net, data, mse(net, data) / 20, t1=400.0))
+        level = mse(net, data) / 20
+        return jnp.log(gates.learning_time(net, data, level, t1=400.0, rtol=_RTOL))
 
 
 def context_time(contexts: int, pathways: int, a0: float) -> ContextTime:

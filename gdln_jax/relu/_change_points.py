@@ -85,5 +85,7 @@ def change_points(
         return np.zeros(0)
     search = ruptures.KernelCPD(kernel="linear", min_size=1).fit(values / np.sqrt(total))
     stop = {"n_bkps": changes} if changes is not None else {"pen": least_share}
-    first = np.array(search.predict(**stop)[:-1], int)
+    ends = search.predict(**stop)
+    assert ends is not None
+    first = np.array(ends[:-1], int)
     return (times[first - 1] + times[first]) / 2
