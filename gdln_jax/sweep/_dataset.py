@@ -112,7 +112,7 @@ def _gathered(
 def _inner_dims(name: str, count: int, labels: Labels) -> list[str]:
     given = labels.dims.get(name)
     if given is None:
-        return [f"{name}_{k}" for k in range(count)]
+        return [f"{name}_dim_{k}" for k in range(count)]
     given = [given] if isinstance(given, str) else list(given)
     if len(given) != count:
         raise ValueError(

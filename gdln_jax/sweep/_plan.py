@@ -13,7 +13,7 @@ from gdln_jax import _distributed
 from gdln_jax.sweep import _memory, _progress
 from gdln_jax.sweep._axes import Grid
 from gdln_jax.sweep._program import Block, OutOfMemoryError, Program
-from gdln_jax.sweep._status import RAISED
+from gdln_jax.sweep._status import RAISED, RESERVED
 from gdln_jax.sweep._store import Store
 
 
@@ -52,6 +52,7 @@ class Plan:
                 if group != at:
                     at, program = group, None  # only one program is kept
                     program = self._compiled(int(numbers[0]))
+                    _check_names(program, self.grid)
                 if program is None:
                     # Not kept: to find it out again costs nothing.
                     done[k] = Block.raised(len(numbers), self.errors[-1])
@@ -115,3 +116,13 @@ class Plan:
                 if self.batch is not None or smaller == 0:
                     raise
                 program = self._program(int(numbers[0]), smaller)
+
+
+def _check_names(program: Program | None, grid: Grid) -> None:
+    taken = [axis.name for axis in grid.axes] + list(RESERVED)
+    for name in () if program is None else program.shapes:
+        if name in taken:
+            raise ValueError(
+                f"fn returns an array named {name!r}, which is the name of an axis or of a "
+                "variable that every sweep has; give it another one."
+            )

@@ -35,8 +35,8 @@ class Block:
     def raised(cls, count: int, error: Exception, shapes: Any = None) -> "Block":
         """Points at which fn raised."""
         arrays = {} if shapes is None else {k: _blank(count, shapes[k]) for k in shapes}
-        text = f"{type(error).__name__}: {error}".strip()
-        return cls(arrays, np.full(count, RAISED, np.int8), np.full(count, text, dtype=object))
+        messages = np.full(count, _in_a_line(error), dtype=object)
+        return cls(arrays, np.full(count, RAISED, np.int8), messages)
 
     @classmethod
     def joined(cls, blocks: list["Block"]) -> "Block":
@@ -49,6 +49,14 @@ class Block:
             np.concatenate([b.status for b in blocks]),
             np.concatenate([b.messages for b in blocks]),
         )
+
+
+def _in_a_line(error: Exception) -> str:
+    """The error as text; of one from inside a program only what was raised there."""
+    text = f"{type(error).__name__}: {error}".strip()
+    if isinstance(error, jax.errors.JaxRuntimeError) and "EquinoxRuntimeError: " in text:
+        return text.split("EquinoxRuntimeError: ", 1)[1].splitlines()[0]
+    return text
 
 
 def _blank(count: int, like: Any) -> np.ndarray:

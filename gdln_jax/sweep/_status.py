@@ -28,6 +28,8 @@ MEANINGS = {
     OTHER: "other_status_reported", RAISED: "raised", MISSING: "not_computed_yet",
 }  # fmt: skip
 SINGLE = "value"
+# Names that chunks and results use themselves.
+RESERVED = ("status", "reason", "message", "point")
 _KINDS = (jnp.floating, jnp.integer, jnp.bool_)
 
 

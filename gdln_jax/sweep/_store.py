@@ -156,7 +156,7 @@ def _sync(folder: Path) -> None:
 def _packed(block: Block, coordinates: Mapping[str, np.ndarray], attrs: dict[str, Any]) -> bytes:
     import xarray as xr
 
-    rows = lambda name, a: (("point", *(f"{name}_{k}" for k in range(1, a.ndim))), a)  # noqa: E731
+    rows = lambda name, a: (("point", *(f"{name}_dim_{k}" for k in range(a.ndim - 1))), a)  # noqa: E731
     data = {name: rows(name, array) for name, array in block.arrays.items()}
     data |= {"status": ("point", block.status), "message": ("point", block.messages)}
     coords = {name: ("point", column) for name, column in coordinates.items()}

@@ -1,0 +1,360 @@
+"""Sweeps on one device: labels, keys, static axes, compiled programs, memory, status per point."""
+
+import json
+import logging
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import xarray as xr
+
+import gdln_jax as gdln
+from gdln_jax.sweep._axes import Grid, read_axes
+from gdln_jax.sweep._memory import budget, fitted
+from gdln_jax.sweep._program import Program
+from gdln_jax.sweep._static import find_static
+from gdln_jax.sweep._status import MEANINGS
+
+KEY = jax.random.key(7)
+AXES = {"size": [2, 3], "scale": [0.1, 0.2, 0.5], "seed": [0, 1, 5]}
+
+
+def draw(key, size, scale, seed):
+    """Its value is random: what comes out tells which key went in."""
+    del seed
+    w = scale * jax.random.normal(key, (size,))
+    return {"w": w, "norm": jnp.sum(w**2), "size_seen": size}
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    units = {"scale": "1", "norm": "1", "w_unit": "m"}
+    return gdln.sweep(
+        draw, AXES, key=KEY, progress=False, units=units, dims={"w": ["w_unit"]},
+        coords={"w_unit": [1.0, 2.0, 3.0]},
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------ 1: labels
+def test_axes_become_dimensions_with_coordinates_units_and_provenance(drawn):
+    assert drawn["norm"].dims == ("size", "scale", "seed")
+    assert drawn["w"].dims == ("size", "scale", "seed", "w_unit")
+    for name, values in AXES.items():
+        np.testing.assert_array_equal(drawn[name], values)
+    assert drawn["w_unit"].attrs["units"] == "m"
+    assert drawn["norm"].attrs["units"] == drawn["scale"].attrs["units"] == "1"
+    assert json.loads(drawn.attrs["versions"])["jax"] == jax.__version__
+    assert "cpu" in json.loads(drawn.attrs["machine"])["devices"]
+    assert (
+        drawn.attrs["key"] == "threefry2x32 " + np.asarray(jax.random.key_data(KEY)).tobytes().hex()
+    )
+    assert len(drawn.attrs["sweep_spec"]) == len(drawn.attrs["sweep_code"]) == 24
+    assert drawn.attrs["fn"].endswith("draw")
+
+
+def test_each_value_is_that_of_a_call_at_its_coordinates(drawn):
+    grid = Grid(read_axes(AXES), frozenset(), tuple(AXES))
+    for number in (0, 7, 17):
+        point = grid.point(number)
+        key = KEY
+        for word in grid.words(np.array([number]))[0]:
+            key = jax.random.fold_in(key, word)
+        wanted = draw(key, **point)
+        there = drawn.sel(point)
+        np.testing.assert_allclose(there["w"][: point["size"]], wanted["w"], rtol=1e-14)
+        assert int(there["size_seen"]) == point["size"]
+
+
+def test_the_result_is_a_netcdf_file(drawn, tmp_path):
+    drawn.to_netcdf(tmp_path / "sweep.nc", engine="h5netcdf")
+    xr.testing.assert_identical(
+        xr.load_dataset(tmp_path / "sweep.nc", engine="h5netcdf").drop_vars("reason"),
+        drawn.drop_vars("reason"),
+    )
+
+
+def test_shapes_that_differ_between_static_values_are_filled_up_with_nan(drawn):
+    assert drawn["w"].attrs["padded_with_nan"] == 1
+    assert np.isnan(drawn["w"].sel(size=2)[..., 2]).all()
+    assert np.isfinite(drawn["w"].sel(size=3)).all()
+    assert (drawn["status"] == 0).all()
+
+
+def test_a_data_array_hands_its_units_on_and_a_lone_array_is_called_value():
+    axis = xr.DataArray([0.0, 1.0], dims="t", attrs={"units": "tau"})
+    out = gdln.sweep(lambda _, t: 2 * t, {"t": axis}, key=KEY, progress=False)
+    assert out["t"].attrs["units"] == "tau"
+    np.testing.assert_array_equal(out["value"], [0.0, 2.0])
+
+
+# ------------------------------------------------------------------ 1: keys
+def test_keys_are_those_of_the_values_whatever_order_chunk_and_neighbours(drawn):
+    # Another order of axes and of values, values added, another type of number, another batch.
+    axes = {"seed": [5, 9, 0, 1], "size": [3, 2, 4], "scale": [0.7, 0.5, 0.2, 0.1]}
+    again = gdln.sweep(draw, axes, key=KEY, batch=5, progress=False)
+    common = again.sel(AXES).transpose("size", "scale", "seed", ...)
+    # To rounding only: the compiler may contract other products in a batch of another size.
+    np.testing.assert_allclose(common["norm"], drawn["norm"], rtol=1e-14)
+    as_floats = read_axes({**AXES, "seed": [0.0, 1.0, 5.0]})
+    words = [
+        Grid(a, frozenset(), tuple(AXES)).words(np.arange(18)) for a in (read_axes(AXES), as_floats)
+    ]
+    np.testing.assert_array_equal(*words)
+
+
+def test_no_two_points_share_a_key_and_another_key_changes_all(drawn):
+    rows = drawn["w"].sel(size=3) / drawn["scale"]
+    assert len(np.unique(np.round(rows.values.reshape(-1, 3), 12), axis=0)) == 9
+    other = gdln.sweep(draw, AXES, key=jax.random.key(8), progress=False)
+    assert (other["norm"] != drawn["norm"]).all()
+
+
+def test_key_axes_give_all_points_of_a_seed_the_same_random_numbers():
+    out = gdln.sweep(draw, AXES, key=KEY, key_axes=("seed",), progress=False)
+    ratio = out["norm"].sel(size=3) / out["scale"] ** 2
+    np.testing.assert_allclose(ratio, ratio[:1].values + np.zeros((3, 1)), rtol=1e-13)
+    assert len(np.unique(np.round(ratio.sel(scale=0.1), 12))) == 3
+
+
+def test_old_keys_of_two_words_are_taken():
+    old = gdln.sweep(draw, {**AXES, "size": [2]}, key=jax.random.PRNGKey(7), progress=False)
+    new = gdln.sweep(draw, {**AXES, "size": [2]}, key=KEY, progress=False)
+    np.testing.assert_array_equal(old["norm"], new["norm"])
+
+
+# ------------------------------------------------------------------ 1: static axes
+def test_whole_numbers_are_static_only_where_fn_needs_them():
+    axes = read_axes({**AXES, "kind": ["a", "b"]})
+    assert find_static(
+        lambda key, **p: draw(key, p["size"], p["scale"], p["seed"]), axes, (), KEY
+    ) == {
+        "size",
+        "kind",
+    }
+    assert find_static(lambda _, **p: p["seed"] * p["size"], axes[:3], ("seed",), KEY) == {"seed"}
+
+
+def test_a_size_is_found_among_points_that_fn_refuses():
+    def fn(key, size, k):
+        if k > size:
+            raise ValueError("k above size")
+        return jnp.zeros(size)[k - 1]
+
+    axes = read_axes({"size": [1, 2], "k": [2, 1]})
+    assert find_static(fn, axes, (), KEY) == {"size", "k"}
+
+
+def test_a_float_that_must_be_static_is_named_with_the_cure():
+    def fn(key, scale, seed):
+        return jnp.where(scale > 0.15, 1.0, 0.0) if float(scale) > 0 else jnp.ones(())
+
+    with pytest.raises(ValueError, match=r"axis 'scale'.*static=\('scale',\)"):
+        gdln.sweep(fn, {"seed": [0, 1], "scale": [0.1, 0.2]}, key=KEY, progress=False)
+    out = gdln.sweep(
+        fn, {"seed": [0, 1], "scale": [0.1, 0.2]}, key=KEY, static=("scale",), progress=False
+    )
+    np.testing.assert_array_equal(out["value"], [[0, 1], [0, 1]])
+    assert out["scale"].attrs["static"] == 1
+    assert out["seed"].attrs["static"] == 0
+
+
+def test_one_program_per_shape_and_no_other():
+    traces = []
+
+    def fn(key, size, seed, scale):
+        traces.append(size)
+        return scale * jnp.sum(jax.random.normal(key, (size,))) + seed
+
+    axes = {"size": [2, 3, 4], "seed": range(10), "scale": [1.0, 2.0]}
+    gdln.sweep(fn, axes, key=KEY, static=("size",), batch=7, progress=False)
+    # One to see that the other axes can be traced, then one for each size: 60 points, 9 chunks.
+    assert traces == [2, 2, 3, 4]
+
+
+# ------------------------------------------------------------------ 1: memory
+def heavy(key, seed):
+    return jnp.sum(jnp.linalg.eigvalsh(jax.random.normal(key, (40, 40)))) + seed
+
+
+def test_the_batch_follows_the_memory_that_the_program_needs():
+    grid = Grid(read_axes({"seed": range(64)}), frozenset(), ("seed",))
+    made = []
+
+    def make(batch):
+        made.append(batch)
+        return Program(heavy, grid, 0, KEY, batch, None)
+
+    whole = fitted(make, 64, 1, 2**40)
+    assert whole.batch == 64
+    assert made == [64]
+    limit = whole.bytes_needed() // 5
+    part = fitted(make, 64, 1, limit)
+    assert part.bytes_needed() <= limit
+    assert 4 <= part.batch < 64
+    one = fitted(make, 64, 1, 1)
+    assert one.batch == 1  # the least there is
+    values = [p(np.arange(64)).arrays["value"] for p in (whole, part)]
+    np.testing.assert_allclose(*values, rtol=1e-12, atol=1e-12)
+
+
+def test_the_budget_is_a_share_of_what_is_free():
+    assert 2**20 < budget(jax.local_devices()[0]) < 2**42
+
+    class Card:
+        platform = "gpu"
+
+        def memory_stats(self):
+            return {"bytes_limit": 1000, "bytes_in_use": 500}
+
+    assert budget(Card()) == 400
+
+
+# ------------------------------------------------------------------ 5: status
+def test_what_fails_is_recorded_at_its_point_and_nowhere_else(caplog):
+    def fn(key, rate, start):
+        model = {"w": start * jnp.ones(())}
+        run = gdln.train(
+            model, None, optimizer=optax.sgd(rate), steps=400,
+            loss=lambda m, _: 0.5 * m["w"] ** 2, keep_models=False,
+        )  # fmt: skip
+        return {"final": run.final["w"], "run": run, "steps": 400}
+
+    axes = {"rate": [0.1, 8.0], "start": [1.0, np.inf]}
+    with caplog.at_level(logging.WARNING, "gdln_jax.sweep"):
+        out = gdln.sweep(fn, axes, key=KEY, progress=False)
+    np.testing.assert_array_equal(out["status"], [[0, 1], [1, 1]])
+    assert out["reason"].sel(rate=8.0, start=1.0) == "diverged (loss is not finite)"
+    assert np.isfinite(out["final"]).values.tolist() == [[True, False], [False, False]]
+    assert out["steps"].dtype == np.int64
+    # The curve up to where it failed is kept.
+    assert np.isfinite(out["run.losses"].sel(rate=8.0, start=1.0)[:5]).all()
+    assert out.attrs["failed_points"] == 3
+    assert "3 of 4 points have no sound result (3 x diverged" in caplog.text
+    words = out["status"].attrs["flag_meanings"].split()
+    assert dict(zip(out["status"].attrs["flag_values"].tolist(), words, strict=True)) == MEANINGS
+
+
+def test_a_solver_that_gives_up_leaves_no_plausible_number():
+    def fn(key, steepness):
+        solution = diffrax.diffeqsolve(
+            diffrax.ODETerm(lambda _, y, __: -steepness * y), diffrax.Tsit5(), 0.0, 1.0, 0.1,
+            jnp.ones(()), stepsize_controller=diffrax.PIDController(1e-6, 1e-6),
+            max_steps=64, throw=False,
+        )  # fmt: skip
+        return {"end": solution.ys[0], "result": solution.result}
+
+    out = gdln.sweep(fn, {"steepness": [1.0, 1e4]}, key=KEY, progress=False)
+    np.testing.assert_array_equal(out["status"], [0, 2])
+    assert out["reason"].values.tolist() == ["ok", "the solver gave up"]
+    assert np.isnan(out["end"][1])
+    assert abs(float(out["end"][0]) - np.exp(-1)) < 1e-5
+    assert set(out.data_vars) == {"end", "status", "reason"}
+
+
+def test_an_unreported_nan_is_recorded_and_its_neighbours_stay():
+    def fn(key, x):
+        return {"root": jnp.sqrt(x), "x2": x**2}
+
+    out = gdln.sweep(fn, {"x": [-1.0, 4.0]}, key=KEY, progress=False)
+    np.testing.assert_array_equal(out["status"], [3, 0])
+    np.testing.assert_array_equal(out["x2"], [1.0, 16.0])
+
+
+def test_an_error_raised_inside_the_program_belongs_to_its_points():
+    import equinox as eqx
+
+    def fn(key, x):
+        return {"same": eqx.error_if(x, x > 2.5, "x is above 2.5"), "whole": x.astype(int)}
+
+    out = gdln.sweep(fn, {"x": [0.0, 1.0, 2.0, 3.0, 1.5]}, key=KEY, progress=False)
+    np.testing.assert_array_equal(out["status"], [0, 0, 0, 5, 0])
+    assert out["reason"][3] == "fn raised: x is above 2.5"
+    np.testing.assert_array_equal(out["same"], [0.0, 1.0, 2.0, np.nan, 1.5])
+    # A whole number cannot say that it is missing.
+    np.testing.assert_array_equal(out["whole"], [0.0, 1.0, 2.0, np.nan, 1.0])
+
+
+def test_an_error_at_some_static_values_belongs_to_their_points():
+    def fn(key, m, k, seed):
+        if k > m:
+            raise ValueError(f"K = {k} above M = {m}")
+        return jnp.zeros((m,))[:k].sum() + seed
+
+    axes = {"m": [1, 2], "k": [1, 2], "seed": [0, 1]}
+    out = gdln.sweep(fn, axes, key=KEY, static=("m", "k"), progress=False)
+    np.testing.assert_array_equal(out["status"][:, :, 0], [[0, 5], [0, 0]])
+    assert out["reason"].sel(m=1, k=2, seed=1) == "fn raised: ValueError: K = 2 above M = 1"
+    assert np.isnan(out["value"].sel(m=1, k=2)).all()
+
+
+def test_an_fn_that_raises_everywhere_raises():
+    def fn(key, m, **others):
+        raise KeyError("a slip of the pen")
+
+    with pytest.raises(ValueError, match="a slip of the pen"):
+        gdln.sweep(fn, {"m": [1, 2], "seed": [0.5]}, key=KEY, progress=False)
+    with pytest.raises(RuntimeError, match=r"at every point of the sweep.*a slip of the pen"):
+        gdln.sweep(fn, {"m": [1, 2]}, key=KEY, static=("m",), progress=False)
+
+
+# ------------------------------------------------------------------ 4: progress
+def test_progress_is_silent_without_a_terminal_and_can_be_a_function(capsys):
+    told = []
+    axes = {"x": [1.0, 2.0, 3.0, 4.0]}
+    gdln.sweep(lambda _, x: x, axes, key=KEY, batch=3, progress=lambda *a: told.append(a))
+    assert [fraction for fraction, _ in told] == [0.0, 0.75, 1.0]
+    assert told[-1][1] == "4 of 4 points"
+    gdln.sweep(lambda _, x: x, axes, key=KEY)
+    out = capsys.readouterr()
+    assert out.out == out.err == ""
+
+
+def test_a_terminal_gets_a_bar_with_an_estimate(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    gdln.sweep(lambda _, x: x, {"x": [1.0, 2.0]}, key=KEY, batch=1)
+    shown = capsys.readouterr().err
+    assert "2/2" in shown
+    assert "left" in shown
+
+
+# ------------------------------------------------------------------ refusals
+@pytest.mark.parametrize(
+    ("axes", "options", "message"),
+    [
+        ({}, {}, "at least one name"),
+        ({"key": [1]}, {}, "axis name 'key'"),
+        ({"x": [[1.0]]}, {}, "axis 'x' has shape"),
+        ({"x": []}, {}, "axis 'x' has shape"),
+        ({"x": "abc"}, {}, "axis 'x' is 'abc'"),
+        ({"x": [1, 1]}, {}, "axis 'x' has a value twice"),
+        ({"x": [1.0, np.nan]}, {}, "axis 'x' has NaN"),
+        ({"x": [1, "a"]}, {}, "axis 'x' holds"),
+        ({"x": [1j]}, {}, "axis 'x' holds complex"),
+        ({"y": [1]}, {}, r"axis 'y' is no argument of fn.*\(key, y\)"),
+        ({"x": [1]}, {"static": ("z",)}, "static names 'z', which is no axis"),
+        ({"x": [1]}, {"static": "x"}, r"pass a tuple of names, \('x',\)"),
+        ({"x": [1]}, {"batch": 0}, "batch is 0"),
+        ({"x": [1]}, {"shard": (0, 2)}, "through store=DIR"),
+        ({"x": [1]}, {"workers": 2}, "through store=DIR"),
+        ({"x": [1]}, {"executor": 1}, "executor= needs workers="),
+        ({"x": [1]}, {"store": "nowhere", "shard": (2, 2)}, "0 <= i < n"),
+        ({"x": [1.0]}, {"dims": {"value": ["a"]}}, "names 1 dimensions of 'value'"),
+        ({"x": [1.0]}, {"units": {"vaule": "1"}}, "did you mean 'value'"),
+    ],
+)  # fmt: skip
+def test_refusals_name_the_culprit(axes, options, message):
+    with pytest.raises(ValueError, match=message):
+        gdln.sweep(lambda _, x: x * 1.0, axes, key=KEY, progress=False, **options)
+
+
+def test_results_that_fit_no_data_set_are_refused():
+    with pytest.raises(ValueError, match="'value' with 1 and 2 dimensions"):
+        gdln.sweep(lambda _, n: jnp.zeros((2,) * n), {"n": [1, 2]}, key=KEY, progress=False)
+    with pytest.raises(ValueError, match="array named 'x', which is the name of an axis"):
+        gdln.sweep(lambda _, x: {"x": x}, {"x": [1.0]}, key=KEY, progress=False)
+    with pytest.raises(ValueError, match="real and imaginary parts"):
+        gdln.sweep(lambda _, x: x * 1j, {"x": [1.0]}, key=KEY, progress=False)
