@@ -125,6 +125,12 @@ def reproduce(
     keep_going: Annotated[
         bool, typer.Option("--keep-going/--stop", help="all: go on after a recipe that failed.")
     ] = True,
+    distributed: Annotated[
+        bool,
+        typer.Option(
+            "--distributed", help="One of several processes of one program (docs/sweep.md)."
+        ),
+    ] = False,
 ) -> None:
     """Make a figure of the papers: numbers, checks and picture. Or all of them, with an index.
 
@@ -132,6 +138,8 @@ def reproduce(
     Exits with 1 if a check fails.
     """
     with _understood():
+        if distributed:
+            _join(name)
         if name == ALL:
             if settings or base:
                 from gdln_jax.recipes import OptionError
@@ -145,6 +153,19 @@ def reproduce(
         raise typer.Exit(1)
 
 
+def _join(name: str) -> None:
+    """Join the other processes, before JAX is used."""
+    from gdln_jax import _distributed
+    from gdln_jax.recipes import OptionError
+
+    if name == ALL:
+        raise OptionError("--distributed belongs to one recipe: gdln reproduce NAME --distributed")
+    try:
+        _distributed.join()
+    except ValueError as error:
+        raise OptionError(str(error)) from error
+
+
 def _reproduce_one(
     name: str,
     out: Path | None,
@@ -154,7 +175,7 @@ def _reproduce_one(
     quick: bool,
 ) -> bool:
     """Run a recipe, write and print its result; whether all checks passed."""
-    from gdln_jax import _console, _machine, recipes
+    from gdln_jax import _console, _distributed, _machine, recipes
 
     out = out or Path("out") / name
     recipe = recipes.load(name)
@@ -166,6 +187,8 @@ def _reproduce_one(
         result = recipe.run(options, progress)
         if result.options is None:
             result = dataclasses.replace(result, options=dataclasses.asdict(options))
+        if not _distributed.is_first():
+            return result.passed  # process 0 writes and prints
         progress(1.0, "picture and files")
         run = {
             "ended": _machine.moment(),

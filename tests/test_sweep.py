@@ -102,7 +102,7 @@ def test_keys_are_those_of_the_values_whatever_order_chunk_and_neighbours(drawn)
     words = [
         Grid(a, frozenset(), tuple(AXES)).words(np.arange(18)) for a in (read_axes(AXES), as_floats)
     ]
-    np.testing.assert_array_equal(*words)
+    np.testing.assert_array_equal(words[0], words[1])
 
 
 def test_no_two_points_share_a_key_and_another_key_changes_all(drawn):
@@ -227,7 +227,7 @@ def test_what_fails_is_recorded_at_its_point_and_nowhere_else(caplog):
         out = gdln.sweep(fn, axes, key=KEY, progress=False)
     np.testing.assert_array_equal(out["status"], [[0, 1], [1, 1]])
     assert out["reason"].sel(rate=8.0, start=1.0) == "diverged (loss is not finite)"
-    assert np.isfinite(out["final"]).values.tolist() == [[True, False], [False, False]]
+    assert np.isfinite(out["final"].values).tolist() == [[True, False], [False, False]]
     assert out["steps"].dtype == np.int64
     # The curve up to where it failed is kept.
     assert np.isfinite(out["run.losses"].sel(rate=8.0, start=1.0)[:5]).all()
@@ -244,6 +244,7 @@ def test_a_solver_that_gives_up_leaves_no_plausible_number():
             jnp.ones(()), stepsize_controller=diffrax.PIDController(1e-6, 1e-6),
             max_steps=64, throw=False,
         )  # fmt: skip
+        assert solution.ys is not None
         return {"end": solution.ys[0], "result": solution.result}
 
     out = gdln.sweep(fn, {"steepness": [1.0, 1e4]}, key=KEY, progress=False)

@@ -26,6 +26,7 @@ from gdln_jax.recipes._generalisation_figure import dataset, draw
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
 from gdln_jax.recipes._run import Told, perform
+from gdln_jax.sweep import sweep
 from gdln_jax.tasks._routing import _routes, routing_graph, spectral_gap
 
 # tests/reference.json, `fig5c_M10_biregular_gain0.2_xavier`: mean and sd over 10 networks of the
@@ -184,23 +185,24 @@ def _train(options: Options, m: int, seeds: np.ndarray, patterns: np.ndarray) ->
     # Networks of different K share their initial weights: only the pattern differs.
     keys = jax.vmap(lambda s: jax.random.fold_in(jax.random.key(o.seed + 1), s))(jnp.asarray(seeds))
 
-    @jax.jit
-    def program(keys: Any, patterns: Any, y: Any, rate: Any) -> Any:
-        def one(key: Any, pattern: Any) -> Any:
-            net = GatedNetwork.init(graph, init.xavier(o.gain), key=key)
-            stacks = tuple(w.astype(jnp.float32) for w in net.stacks)
-            out = train(
-                stacks, pattern, optimizer=optax.sgd(rate), steps=steps, save_every=steps,
-                loss=lambda w, p: _loss(w, p, y), keep_models=False,
-            )  # fmt: skip
-            missed = jnp.sum((y - _maps(out.final)) ** 2, axis=(2, 3))
-            return missed / jnp.sum(y**2), out.status
-
-        return jax.vmap(one)(keys, patterns)
-
+    chosen = jnp.asarray(patterns, jnp.float32)
     rate = jnp.asarray(o.rate(m), jnp.float32)
-    errors, status = program(keys, jnp.asarray(patterns, jnp.float32), y, rate)
-    bad = np.flatnonzero(np.asarray(status) != OK)
+
+    def one(_: Any, network: Any) -> dict[str, Any]:
+        net = GatedNetwork.init(graph, init.xavier(o.gain), key=keys[network])
+        stacks = tuple(w.astype(jnp.float32) for w in net.stacks)
+        out = train(
+            stacks, chosen[network], optimizer=optax.sgd(rate), steps=steps, save_every=steps,
+            loss=lambda w, p: _loss(w, p, y), keep_models=False,
+        )  # fmt: skip
+        missed = jnp.sum((y - _maps(out.final)) ** 2, axis=(2, 3))
+        return {"errors": missed / jnp.sum(y**2), "status": out.status}
+
+    axes = {"network": np.arange(len(patterns))}
+    # The key of the sweep is not used: see above.
+    found = sweep(one, axes, key=jax.random.key(o.seed + 1), progress=False)
+    errors, status = found["errors"].values, found["status"].values
+    bad = np.flatnonzero(status != OK)
     if len(bad):
         raise OptionError(f"M = {m}, network {bad[0]} diverged; use a smaller learning_rate")
     return np.asarray(errors, float)
