@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from gdln_jax._trajectory import Trajectory as Trajectory
     from gdln_jax.losses import cross_entropy as cross_entropy
     from gdln_jax.losses import mse as mse
+    from gdln_jax.relu._gates import discover_gates as discover_gates
+    from gdln_jax.relu._gates_network import build_gated as build_gated
+    from gdln_jax.relu._imitation import imitation_gap as imitation_gap
     from gdln_jax.relu._network import ReLUNetwork as ReLUNetwork
     from gdln_jax.relu._patterns import activation_patterns as activation_patterns
     from gdln_jax.sweep import SweepLockedError as SweepLockedError
@@ -90,6 +93,9 @@ else:
         "relu": (),
         "relu._network": ("ReLUNetwork",),
         "relu._patterns": ("activation_patterns",),
+        "relu._gates": ("discover_gates",),
+        "relu._gates_network": ("build_gated",),
+        "relu._imitation": ("imitation_gap",),
         "race": (),
         "gates": (),
         "measures": (),

@@ -9,8 +9,17 @@ Floor 4: may import from floors 0-3.
 from gdln_jax.relu._as_gated import as_gated as as_gated
 from gdln_jax.relu._change_points import change_points as change_points
 from gdln_jax.relu._change_points import coactivation as coactivation
+from gdln_jax.relu._gates import GateModules as GateModules
+from gdln_jax.relu._gates import Snapshots as Snapshots
+from gdln_jax.relu._gates import discover_gates as discover_gates
+from gdln_jax.relu._gates import snapshot as snapshot
+from gdln_jax.relu._gates_choice import GateChoice as GateChoice
+from gdln_jax.relu._gates_choice import choose_k as choose_k
+from gdln_jax.relu._gates_network import build_gated as build_gated
 from gdln_jax.relu._head_start import HeadStart as HeadStart
 from gdln_jax.relu._head_start import head_start as head_start
+from gdln_jax.relu._imitation import ImitationGap as ImitationGap
+from gdln_jax.relu._imitation import imitation_gap as imitation_gap
 from gdln_jax.relu._implementable import implementable_patterns as implementable_patterns
 from gdln_jax.relu._network import ReLUNetwork as ReLUNetwork
 from gdln_jax.relu._patterns import PatternPower as PatternPower

@@ -1,0 +1,246 @@
+"""How many kinds of units: the smallest gated network that imitates the ReLU network (H Fig. 9).
+
+H leaves the distance open. It is the mean squared difference of OUTPUTS over the whole course of
+learning; losses alone cannot tell networks that err in different places. May import floors 0-3 and
+the other rooms of `relu`.
+"""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+
+from gdln_jax._checks import check_integer, check_positive
+from gdln_jax._data import GatedData
+from gdln_jax._descent import train
+from gdln_jax._trajectory import Trajectory
+from gdln_jax.relu._gates import GateModules, Snapshots, cluster, discover_gates, gate_rows, nearest
+from gdln_jax.relu._gates_network import ends, gated_graph, mean_units, start_at
+
+# A k is good enough if what a larger one would gain is below this share of what the whole range
+# gains. On the tasks of SCIENCE 6 the last module that is needed gains 6 % or more, and those
+# beyond it less than .5 %: any value between would do.
+_WORTH = 0.02
+# Rows drawn for comparing two clusterings.
+_DRAWN = 4000
+
+
+class GateChoice(eqx.Module):
+    """Which number of modules imitates the ReLU networks; made by `choose_k`.
+
+    - `ks`: (k,), the numbers tried. `gap`: (k, seed), mean squared difference of outputs over
+      examples, features and times, as a share of the ReLU networks' mean square output.
+    - `best`: the k with the smallest mean gap. `k`: the chosen one, or None: no small gated
+      network imitates this one. `reason`: in words.
+    - `limit`: the largest gap that counts as imitation.
+    - `spread`: the same gap between two ReLU networks, the yardstick; NaN with one seed.
+    - `stability`: (k,), adjusted Rand index between clusterings of two random halves of the
+      units: 1 if they agree on which units belong together, 0 at chance.
+    - `modules`: one `GateModules` for each k.
+    """
+
+    ks: Int[np.ndarray, " k"]
+    gap: Float[np.ndarray, "k seed"]
+    best: int
+    k: int | None
+    reason: str
+    limit: float
+    spread: float
+    stability: Float[np.ndarray, " k"]
+    modules: tuple[GateModules, ...]
+
+    @property
+    def chosen(self) -> GateModules:
+        """The modules of the chosen k."""
+        if self.k is None:
+            raise ValueError(f"{self.reason}; there are no modules to choose.")
+        return self.modules[list(self.ks).index(self.k)]
+
+    def __repr__(self) -> str:
+        gaps = ", ".join(f"{k}: {g:.3g}" for k, g in zip(self.ks, self.gap.mean(1), strict=True))
+        return f"GateChoice(k = {self.k}: {self.reason}; gap of outputs at k = {gaps})"
+
+
+def choose_k(
+    runs: Trajectory,
+    data: GatedData,
+    *,
+    learning_rate: float | int,
+    std: float | int,
+    key: PRNGKeyArray,
+    ks: Sequence[int] = (1, 2, 3, 4, 5, 6),
+    width: int = 48,
+    limit: float = 0.05,
+    seed: int = 0,
+) -> GateChoice:
+    r"""Find the number of modules without looking at the gates.
+
+    For every k the gates are found in all runs together, the gated network is built from them,
+    started from the units' numbers (`build_gated`, nothing fitted) and trained by gradient
+    descent exactly as the ReLU networks were, once for each of them. Too few modules cannot hold
+    the solution. Too many split the data among pathways that learn less from each other, so the
+    gap has a minimum.
+
+    The rule: none, if the smallest mean gap exceeds `limit`. Else the smallest k whose mean gap is
+    above the smallest by at most one standard error (of the difference, paired over seeds) or by
+    2 % of the range of gaps, whichever is larger: with few or very similar seeds the standard
+    error alone would buy a further module for a gain that no one can see.
+
+    **Arguments:**
+
+    - `runs`: ReLU networks trained with plain gradient descent on the mean loss, stacked over
+      seeds, `measure=lambda net: relu.snapshot(net, data)`.
+    - `data`: what they were trained on.
+    - `learning_rate`, `std`: of the ReLU networks.
+    - `key`: for initial weights. `seed`: for the clustering.
+    - `width`: units that stand for each pathway; its start is that of its number of ReLU units.
+    - `ks`: numbers of modules; those beyond the number of different patterns are left out.
+    - `limit`: largest gap, as a share of the output's mean square, that counts as imitation.
+
+    Cost: all k and seeds are one program of max(k) `width` units each.
+
+    **Raises:** `ValueError` for runs without snapshots or not stacked over seeds, unequal
+    `save_every`, or numbers k that are not increasing.
+    """
+    ks = [check_integer(k, "ks", minimum=1) for k in ks]
+    if not ks or sorted(set(ks)) != ks:
+        raise ValueError(f"ks is {ks}; give increasing numbers of modules.")
+    check_positive(learning_rate, "learning_rate")
+    check_positive(std, "std")
+    check_integer(width, "width", minimum=1)
+    snapshots = runs.measured
+    if not isinstance(snapshots, Snapshots) or snapshots.on.ndim != 4:
+        raise ValueError(
+            "runs must be stacked over seeds and measured with relu.snapshot: vmap train(net, "
+            "data, measure=lambda net: relu.snapshot(net, data)) over networks."
+        )
+    possible = gate_rows(snapshots, weight="output_power", drop_dead=True).count
+    ks = [k for k in ks if k <= possible]
+    if not ks:
+        raise ValueError(f"only {possible} different patterns occur; ks must start below that.")
+    modules = tuple(discover_gates(snapshots, k=k, seed=seed) for k in ks)
+    outputs = _gated_outputs(runs, data, modules, learning_rate, std, key, width)
+    wanted = np.asarray(snapshots.output, float)
+    energy = np.mean(wanted**2)
+    gap = np.stack([np.mean((o - wanted) ** 2, axis=(1, 2, 3)) for o in outputs]) / energy
+    pairs = [(i, j) for i in range(len(wanted)) for j in range(i)]
+    spread = [np.mean((wanted[i] - wanted[j]) ** 2) / energy for i, j in pairs]
+    k, reason = smallest_good(ks, gap, limit)
+    return GateChoice(
+        np.array(ks),
+        gap,
+        ks[_least(gap)],
+        k,
+        reason,
+        float(limit),
+        float(np.mean(spread)) if spread else float("nan"),
+        np.array([_stability(snapshots, k, seed) for k in ks]),
+        modules,
+    )
+
+
+def smallest_good(ks: Sequence[int], gap: np.ndarray, limit: float) -> tuple[int | None, str]:
+    """The rule of `choose_k`: the number, or None, and why. `gap` is (k, seed)."""
+    if not np.all(np.isfinite(gap)):
+        raise ValueError("a gated network diverged; use a smaller learning_rate for all networks.")
+    mean, best = gap.mean(axis=1), _least(gap)
+    if mean[best] > limit:
+        return None, (
+            f"no small gated network imitates this one: with up to {ks[-1]} modules the outputs "
+            f"are {mean[best]:.0%} apart, more than {limit:.0%}"
+        )
+    seeds = gap.shape[1]
+    above = gap - gap[best]
+    error = above.std(axis=1, ddof=1) / np.sqrt(seeds) if seeds > 1 else np.zeros(len(gap))
+    allowed = np.maximum(error, _WORTH * (mean.max() - mean[best]))
+    first = int(np.argmax(above.mean(axis=1) <= allowed))
+    return ks[first], (
+        f"smallest number within one standard error, or {_WORTH:.0%} of the range, of the best, "
+        f"{ks[best]}"
+    )
+
+
+def _least(gap: np.ndarray) -> int:
+    return int(np.argmin(np.nan_to_num(gap.mean(axis=1), nan=np.inf)))
+
+
+def _gated_outputs(
+    runs: Trajectory,
+    data: GatedData,
+    modules: tuple[GateModules, ...],
+    rate: float,
+    std: float,
+    key: PRNGKeyArray,
+    width: int,
+) -> np.ndarray:
+    """Outputs (k, seed, time, example, y) of gated networks trained as the runs were."""
+    ts = np.asarray(runs.ts)[0]
+    steps, every = int(ts[-1]), int(ts[1] - ts[0])
+    if not np.array_equal(ts, np.append(np.arange(0, steps, every), steps)):
+        raise ValueError("the runs' times are not those of train(..., save_every=...).")
+    most = max(m.k for m in modules)
+    dtype = runs.measured.output.dtype
+    # Modules that a smaller k lacks are off: one shape, one program.
+    gates, scales = np.zeros((len(modules), most, data.num_examples)), np.ones((len(modules), most))
+    for i, found in enumerate(modules):
+        gates[i, : found.k] = found.gates
+        scales[i, : found.k] = np.sqrt(np.maximum(mean_units(found), 1) / width)
+    data = jax.tree.map(lambda a: a.astype(dtype), data)
+    keys = jax.random.split(key, runs.ts.shape[0])
+    numbers = (jnp.asarray(a, dtype) for a in (gates, scales, rate, std))
+    return np.asarray(_program(data, *numbers, keys, width, steps, every), float)
+
+
+@eqx.filter_jit
+def _program(
+    data: GatedData,
+    gates: Array,
+    scales: Array,
+    rate: Array,
+    std: Array,
+    keys: Key[Array, " seed"],
+    width: int,
+    steps: int,
+    every: int,
+) -> Array:
+    names = [f"m{m + 1}" for m in range(gates.shape[1])]
+    graph, (_, output) = gated_graph(data, names, [width] * len(names)), ends(data)
+
+    def run(gate: Array, scale: Array, key: PRNGKeyArray) -> Array:
+        gated = GatedData(
+            data.inputs, data.targets, dict(zip(names, gate, strict=True)), weights=data.weights
+        )
+        net = start_at(graph, ends(data), dict(zip(names, scale, strict=True)), std, key)
+        return train(
+            jax.tree.map(lambda w: w.astype(std.dtype), net),
+            gated,
+            optimizer=optax.sgd(rate),
+            steps=steps,
+            save_every=every,
+            measure=lambda net: net(gated)[output],
+            keep_models=False,
+        ).measured
+
+    return jax.vmap(jax.vmap(run, (None, None, 0)), (0, 0, None))(gates, scales, keys)
+
+
+def _stability(snapshots: Snapshots, k: int, seed: int) -> float:
+    """Adjusted Rand index of the clusterings of two halves of the units, on rows of both."""
+    from sklearn.metrics import adjusted_rand_score
+
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(snapshots.on.shape[-2])
+    halves = []
+    for units in np.array_split(order, 2):
+        part = Snapshots(snapshots.on[..., units, :], snapshots.power[..., units], snapshots.output)
+        halves.append(gate_rows(part, weight="output_power", drop_dead=True))
+    if min(rows.count for rows in halves) < k:
+        return float("nan")
+    every = gate_rows(snapshots, weight="output_power", drop_dead=True)
+    drawn = every.patterns[rng.choice(len(every.patterns), _DRAWN, p=every.weights)]
+    one, other = (nearest(drawn, cluster(rows, k, seed)) for rows in halves)
+    return float(adjusted_rand_score(one, other))

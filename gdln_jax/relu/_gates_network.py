@@ -1,0 +1,151 @@
+"""The gated network of gates that were found, started as a ReLU network starts (H App. B).
+
+May import floors 0-3 and the other rooms of `relu`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Key, PRNGKeyArray
+
+from gdln_jax import init
+from gdln_jax._checks import check_choice, check_integer, check_positive
+from gdln_jax._data import GatedData
+from gdln_jax._graph import Graph
+from gdln_jax._network import GatedNetwork
+from gdln_jax.relu._gates import GateModules
+
+# SCIENCE E14: effective a(0) of n rectified units is n kappa std^2, measured .6636(13).
+RELU_KAPPA = 0.6636
+
+
+def build_gated(
+    modules: GateModules,
+    data: GatedData,
+    *,
+    std: float | int,
+    key: Key[Array, "*seed"],
+    width: int | None = None,
+    scales: str | ArrayLike | Sequence[Any] = "units",
+) -> tuple[Graph, GatedData, GatedNetwork]:
+    r"""Make the gated network of these modules: graph, gated data and initial network.
+
+    Module m becomes a hidden node `m1`, `m2`, ... between the input and the output node of
+    `data`, gated by `modules.gates[m]`, in the order of `modules`; a module that is on for no
+    example would send nothing and is left out. All pathways see the whole input, as units do.
+
+    **Arguments:**
+
+    - `data`: what the ReLU network was trained on, one input and one output, no gates, examples
+      in the order of the gates.
+    - `std`: standard deviation of the ReLU network's initial weights in both layers.
+    - `key`: one key, or an array of keys for a network with a leading axis of seeds.
+    - `width`: units of each pathway. Default: the ReLU network's own number n_m, which is the
+      mean over snapshots of the units in module m (at least 1).
+    - `scales`: how pathways start; nothing is fitted. `"units"`: as n_m linear units with iid
+      N(0, std^2) weights, whatever `width`: a_m(0) = n_m std^2/2, which the ReLU network's units
+      of that module would have if their gates stood from the start. `"turning"`: as rectified
+      units that turn before they grow, a_m(0) = n_m kappa std^2 with E14's kappa = .6636, which
+      is exact for XoR and shifts curves by ln(2 kappa)/(2 s) in time. `"equal"`: at `std`
+      everywhere. Or a factor of `std` for each module (or for all), say from a fit of your own:
+      call it a fit where you report it.
+
+    **Raises:** `ValueError` for gates that do not fit the data, modules that are all off, or
+    scales that are not positive, one per module.
+    """
+    std = check_positive(std, "std")
+    source, output = ends(data)
+    gates = modules.gates
+    if gates.shape[1] != data.num_examples:
+        raise ValueError(
+            f"the gates are for {gates.shape[1]} examples, the data have {data.num_examples}."
+        )
+    kept = np.flatnonzero(gates.any(axis=1))
+    if not len(kept):
+        raise ValueError("every module is off on all examples, so that no pathway is left.")
+    units = mean_units(modules)
+    sizes = np.maximum(np.rint(units), 1).astype(int)
+    if width is not None:
+        sizes = np.full(len(gates), check_integer(width, "width", minimum=1))
+    factors = _factors(scales, units, sizes)
+    names = [f"m{m + 1}" for m in kept]
+    graph = gated_graph(data, names, sizes[kept])
+    gated = GatedData(
+        data.inputs,
+        data.targets,
+        {name: gates[m].astype(data.weights.dtype) for name, m in zip(names, kept, strict=True)},
+        weights=data.weights,
+    )
+    scale = {name: factors[m] for name, m in zip(names, kept, strict=True)}
+
+    def start(key: PRNGKeyArray) -> GatedNetwork:
+        return start_at(graph, (source, output), scale, std, key)
+
+    return graph, gated, start(key) if key.ndim == 0 else jax.vmap(start)(key)
+
+
+def mean_units(modules: GateModules) -> Float[np.ndarray, " module"]:
+    """Units of each module, averaged over snapshots."""
+    return modules.members.reshape(-1, modules.k).mean(axis=0)
+
+
+def ends(data: GatedData) -> tuple[str, str]:
+    """Names of the only input and output node, after checks."""
+    if not isinstance(data, GatedData) or len(data.inputs) != 1 or len(data.targets) != 1:
+        raise ValueError("data must be GatedData with one input and one output node.")
+    if data.node_gates or data.edge_gates:
+        raise ValueError(
+            "data have gates already; pass what the ReLU network was trained on, "
+            "GatedData(data.inputs, data.targets)."
+        )
+    (source,), (output,) = data.inputs, data.targets
+    return source, output
+
+
+def gated_graph(data: GatedData, names: Sequence[str], sizes: Any) -> Graph:
+    """Parallel pathways from the input to the output node."""
+    source, output = ends(data)
+    taken = {source, output} & set(names)
+    if taken:
+        raise ValueError(f"a node of the data is called {taken.pop()!r} like a module; rename it.")
+    nodes = {
+        source: data.inputs[source].shape[1],
+        **{name: int(n) for name, n in zip(names, np.asarray(sizes), strict=True)},
+        output: data.targets[output].shape[1],
+    }
+    return Graph(nodes, [*((source, name) for name in names), *((name, output) for name in names)])
+
+
+def start_at(
+    graph: Graph, ends: tuple[str, str], scale: dict[str, Any], std: Any, key: PRNGKeyArray
+) -> GatedNetwork:
+    """A network whose pathways' weights are iid N(0, (scale std)^2); scales may be traced."""
+    source, output = ends
+    net = GatedNetwork.init(graph, init.normal(std), key=key)
+    weights = net.weights
+    return net.with_weights(
+        {
+            edge: jnp.asarray(factor) * weights[edge]
+            for name, factor in scale.items()
+            for edge in (f"{source}->{name}", f"{name}->{output}")
+        }
+    )
+
+
+def _factors(scales: Any, units: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    if isinstance(scales, str):
+        check_choice(scales, ("units", "turning", "equal"), "scales")
+        if scales == "equal":
+            return np.ones(len(sizes))
+        grown = 2 * RELU_KAPPA if scales == "turning" else 1.0
+        return np.sqrt(grown * np.maximum(units, 1) / sizes)
+    factors = np.asarray(scales, float)
+    if factors.shape not in ((), units.shape) or not np.all((factors > 0) & np.isfinite(factors)):
+        raise ValueError(
+            f"scales is {scales!r}; give 'units', 'turning', 'equal', or positive factors, "
+            f"one per module ({len(units)})."
+        )
+    return np.broadcast_to(factors, units.shape)

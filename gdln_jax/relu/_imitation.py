@@ -1,0 +1,158 @@
+"""How closely one network follows another while both learn (H Sec. 3.1, made measurable; E24).
+
+H says that a gated network imitates a ReLU network if their losses and outputs agree at all times.
+They never do exactly: what counts is the distance, beside that of two ReLU networks from different
+seeds. May import floors 0-3 and the other rooms of `relu`.
+"""
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+
+from gdln_jax._data import is_concrete
+from gdln_jax._trajectory import Trajectory
+from gdln_jax.relu._gates import output_of
+
+
+class ImitationGap(eqx.Module):
+    """Distances of gated from ReLU networks, per seed and time; made by `imitation_gap`.
+
+    - `ts`: (time,), as in the trajectories.
+    - `loss`: (seed, time), |L_gated - L_relu| / L_relu(0).
+    - `output`: (seed, time), mean squared difference of outputs, over examples and features, as a
+      share of the ReLU networks' mean square output, averaged over time and seeds.
+    - `late`: (seed,), mean of |L_gated / L_relu - 1| over the second half of the times.
+    - `loss_spread`, `output_spread`: (time,), and `late_spread`: the same measures between two
+      ReLU networks, averaged over pairs of seeds: the yardstick. NaN with one seed.
+    """
+
+    ts: Float[np.ndarray, " time"]
+    loss: Float[np.ndarray, "seed time"]
+    output: Float[np.ndarray, "seed time"]
+    late: Float[np.ndarray, " seed"]
+    loss_spread: Float[np.ndarray, " time"]
+    output_spread: Float[np.ndarray, " time"]
+    late_spread: float
+
+    @property
+    def mean_loss(self) -> Float[np.ndarray, " seed"]:
+        """Mean loss gap over time, of each seed."""
+        return self.loss.mean(axis=1)
+
+    @property
+    def max_loss(self) -> Float[np.ndarray, " seed"]:
+        """Largest loss gap over time, of each seed."""
+        return self.loss.max(axis=1)
+
+    @property
+    def mean_output(self) -> Float[np.ndarray, " seed"]:
+        """Mean output gap over time, of each seed."""
+        return self.output.mean(axis=1)
+
+    @property
+    def max_output(self) -> Float[np.ndarray, " seed"]:
+        """Largest output gap over time, of each seed."""
+        return self.output.max(axis=1)
+
+    @property
+    def in_spreads(self) -> Float[np.ndarray, " seed"]:
+        """Mean output gap in units of the mean output gap between two ReLU networks."""
+        return self.mean_output / self.output_spread.mean()
+
+    def __repr__(self) -> str:
+        def shown(values: np.ndarray) -> str:
+            spread = f" +- {values.std(ddof=1):.2g}" if len(values) > 1 else ""
+            return f"{values.mean():.3g}{spread}"
+
+        return (
+            f"ImitationGap({len(self.late)} seeds, {len(self.ts)} times; loss gap / L(0): mean "
+            f"{shown(self.mean_loss)}, max {shown(self.max_loss)}, late relative "
+            f"{shown(self.late)}; output gap: mean {shown(self.mean_output)}, max "
+            f"{shown(self.max_output)}; between ReLU seeds: loss {self.loss_spread.mean():.3g}, "
+            f"late {self.late_spread:.3g}, output {self.output_spread.mean():.3g})"
+        )
+
+
+def imitation_gap(relu_trajectory: Trajectory, gated_trajectory: Trajectory) -> ImitationGap:
+    """Compare gated networks with ReLU networks over a whole course of learning.
+
+    **Arguments:** two trajectories at the same times, of single runs or of runs stacked over
+    seeds (`vmap`); a single gated run is held against every ReLU network. Outputs are read off
+    `.measured`: train with `measure=lambda net: relu.snapshot(net, data)` and, for the gated
+    networks, `measure=lambda net: net(data)["y"]`, "y" being the output node. Examples must be in
+    the same order.
+
+    Late relative errors are infinite where a ReLU network's loss is 0.
+
+    **Raises:** `ValueError` for other times, numbers of seeds or shapes of outputs, for a
+    trajectory without outputs, one that diverged, or under `jit`.
+    """
+    if not is_concrete((relu_trajectory, gated_trajectory)):
+        raise ValueError("imitation_gap() looks at values; call it outside of jit and vmap.")
+    ts, loss, output = _read(relu_trajectory, "relu_trajectory")
+    other_ts, other_loss, other_output = _read(gated_trajectory, "gated_trajectory")
+    if ts.shape != other_ts.shape or not np.allclose(ts, other_ts):
+        raise ValueError(
+            f"the trajectories have {len(ts)} times up to {ts[-1]:g} and {len(other_ts)} up to "
+            f"{other_ts[-1]:g}; train both with the same steps and save_every."
+        )
+    if output.shape[2:] != other_output.shape[2:]:
+        raise ValueError(
+            f"outputs have shapes {output.shape[2:]} and {other_output.shape[2:]}; expected the "
+            "same (example, y)."
+        )
+    if len(other_loss) not in (1, len(loss)):
+        raise ValueError(
+            f"there are {len(loss)} ReLU and {len(other_loss)} gated runs; give as many of both, "
+            "or one gated run."
+        )
+    scale = loss[:, :1]
+    energy = float(np.mean(output**2))
+    pairs = [(i, j) for i in range(len(loss)) for j in range(i)]
+    apart = np.full(len(ts), np.nan), np.full(len(ts), np.nan), np.nan
+    if pairs:
+        i, j = np.array(pairs).T
+        apart = (
+            np.mean(np.abs(loss[i] - loss[j]) / scale[j], axis=0),
+            np.mean([_squares(output[a] - output[b]) for a, b in pairs], axis=0) / energy,
+            float(np.mean(_late(loss[i], loss[j]))),
+        )
+    return ImitationGap(
+        ts,
+        np.abs(other_loss - loss) / scale,
+        np.stack(
+            [_squares(output[i] - other_output[i % len(other_output)]) for i in range(len(loss))]
+        )
+        / energy,
+        _late(np.broadcast_to(other_loss, loss.shape), loss),
+        *apart,
+    )
+
+
+def _squares(difference: np.ndarray) -> np.ndarray:
+    """(time,) mean square over examples and features."""
+    return np.mean(difference**2, axis=(-2, -1))
+
+
+def _late(losses: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """(seed,) mean relative error in the second half."""
+    half = losses.shape[1] // 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.mean(np.abs(losses[:, half:] / reference[:, half:] - 1), axis=1)
+
+
+def _read(run: Trajectory, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Times (time,), losses (seed, time) and outputs (seed, time, example, y) of a trajectory."""
+    if np.any(np.asarray(run.status) != 0):
+        bad = int(np.argmax(np.atleast_1d(np.asarray(run.status)) != 0))
+        raise ValueError(f"run {bad} of {name} failed; train with a smaller learning rate.")
+    output = np.asarray(output_of(run.measured, name), float)
+    loss, ts = np.asarray(run.losses, float), np.asarray(run.ts, float)
+    if loss.ndim == 1:
+        loss, output, ts = loss[None], output[None], ts[None]
+    if output.ndim != 4 or output.shape[:2] != loss.shape:
+        raise ValueError(
+            f"the outputs of {name} have shape {output.shape}, its losses {loss.shape}; expected "
+            "(seed, time, example, y) and (seed, time)."
+        )
+    return ts[0], loss, output
