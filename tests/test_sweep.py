@@ -2,6 +2,8 @@
 
 import json
 import logging
+from pathlib import Path
+from typing import Any
 
 import diffrax
 import jax
@@ -359,3 +361,15 @@ def test_results_that_fit_no_data_set_are_refused():
         gdln.sweep(lambda _, x: {"x": x}, {"x": [1.0]}, key=KEY, progress=False)
     with pytest.raises(ValueError, match="real and imaginary parts"):
         gdln.sweep(lambda _, x: x * 1j, {"x": [1.0]}, key=KEY, progress=False)
+
+
+def test_the_page_on_sweeps_runs_as_printed():
+    page = (Path(__file__).parent.parent / "docs" / "sweep.md").read_text(encoding="utf-8")
+    block = page.split("```python\n")[1].split("```")[0]
+    scope: dict[str, Any] = {"__name__": "page"}
+    exec(compile(block, "docs/sweep.md", "exec"), scope)
+    runs = scope["runs"]
+    assert runs["loss"].dims == ("scale", "seed", "step")
+    assert runs["loss"].shape == (2, 8, 501)
+    # The larger weights leave the plateau first.
+    assert (runs["loss"][1, :, -1] < runs["loss"][0, :, -1]).all()

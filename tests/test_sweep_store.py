@@ -90,7 +90,27 @@ def test_a_store_of_another_question_or_code_is_refused_with_both_hashes(tmp_pat
     assert changed.attrs["sweep_code"] in str(caught.value)
 
 
-def test_the_code_hash_sees_constants_closures_and_helpers():
+TASK = gdln.tasks.hierarchy()
+
+
+def learner(key, x):
+    net = gdln.GatedNetwork.init(TASK.graph, gdln.init.normal(x), key=key)
+    return gdln.mse(net, TASK.data)
+
+
+def test_the_code_hash_sees_the_data_that_fn_names(monkeypatch):
+    def code():
+        return gdln.sweep(learner, {"x": [1.0]}, key=KEY, progress=False).attrs["sweep_code"]
+
+    first = code()
+    assert code() == first
+    monkeypatch.setitem(globals(), "TASK", gdln.tasks.hierarchy())
+    assert code() == first
+    monkeypatch.setitem(globals(), "TASK", gdln.tasks.routing(2, 1, width=4))
+    assert code() != first
+
+
+def test_the_code_hash_sees_constants_and_closures():
     def hashes(number, array):
         def inner(key, x):
             return x * number + jnp.sum(array)

@@ -6,6 +6,7 @@ Two hashes. A store is resumed only where both agree: chunks of different code a
 import functools
 import hashlib
 import json
+import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ _ABOVE = {
     "_citation.py",
 }  # fmt: skip
 _LONG = 24
+# Where a function of a static field lies in memory says nothing about it.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 @dataclass(frozen=True)
@@ -118,8 +121,8 @@ def _name(fn: Any) -> str:
 
 
 def _describe(value: Any, into: Any, seen: set[int]) -> None:
-    """Hash what a function does: its code, defaults, closure, and the constants and functions of
-    its own module that it names. Functions of other packages count by name and version.
+    """Hash what a function does: its code, defaults, closure, and the data and functions of its own
+    module that it names. Functions of other modules count by name, and packages by version.
     """
     if id(value) in seen:
         return
@@ -173,7 +176,7 @@ def _describe_object(value: Any, into: Any, seen: set[int]) -> None:
     if len(leaves) == 1 and leaves[0] is value:
         _describe(vars(value) if hasattr(value, "__dict__") else [], into, seen)
     else:
-        into.update(str(structure).encode())
+        into.update(_ADDRESS.sub("", str(structure)).encode())
         _describe(leaves, into, seen)
 
 
@@ -197,9 +200,8 @@ def _describe_code(fn: types.FunctionType, code: types.CodeType, into: Any, seen
             into.update(repr(constant).encode())
     for name in code.co_names:
         there = fn.__globals__.get(name)
-        if isinstance(there, types.FunctionType):
-            if there.__module__ == fn.__module__:
-                _describe(there, into, seen)
-        elif isinstance(there, bool | int | float | str | tuple | np.ndarray):
+        is_function = isinstance(there, types.FunctionType) or hasattr(there, "__wrapped__")
+        foreign = is_function and getattr(there, "__module__", None) != fn.__module__
+        if not foreign and not isinstance(there, types.ModuleType | type | None):
             into.update(name.encode())
             _describe(there, into, seen)

@@ -1,0 +1,98 @@
+"""Runs per second against the number of runs in a sweep: `python -m benchmarks.sweep [LARGEST]`.
+
+A run is 500 steps of full-batch gradient descent on the routing network of N Fig. 4 (M = 7, K = 4,
+N_h = 64), float32. For 1 to 1024 runs in one program on the first device: the time without
+compiling, runs per second, what the compiler says the program holds in memory (and the peak that
+the device reports, where it does), and the floating-point rate as a share of that of one large
+matrix product on the same device. Operations are the compiler's count for one gradient (the body
+of the loop over steps is counted once) times the steps. Printed last: where it saturates.
+"""
+
+import sys
+import time
+
+import jax
+
+jax.config.update("jax_enable_x64", False)
+
+import equinox as eqx  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+import optax  # noqa: E402
+
+import gdln_jax as gdln  # noqa: E402
+from gdln_jax.sweep._axes import Grid, read_axes  # noqa: E402
+from gdln_jax.sweep._program import Program  # noqa: E402
+
+STEPS, LARGEST = 500, 1024
+TASK = gdln.tasks.routing(7, 4)
+
+
+def network(key):
+    return gdln.GatedNetwork.init(TASK.graph, gdln.init.orthogonal(0.2), key=key)
+
+
+def run(key, seed):
+    """One run; `seed` only tells the runs apart."""
+    del seed
+    done = gdln.train(
+        network(key), TASK.data, optimizer=optax.sgd(0.02), steps=STEPS, save_every=STEPS,
+        keep_models=False,
+    )  # fmt: skip
+    return {"loss": done.losses[-1], "status": done.status}
+
+
+def flops_per_run():
+    net = network(jax.random.key(0))
+    packed = net.prepare(TASK.data)
+    lowered = jax.jit(lambda n, d: eqx.filter_grad(gdln.mse)(n, d)).lower(net, packed)
+    cost = lowered.compile().cost_analysis() or {}
+    return STEPS * float(cost.get("flops", 0.0))
+
+
+def seconds(function, repeats=3):
+    """Least time of a call after one to warm up."""
+    function()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def device_rate(size=2048):
+    """Operations per second of a large float32 product."""
+    a = jnp.ones((size, size), jnp.float32)
+    product = jax.jit(lambda x: x @ x)
+    return 2 * size**3 / seconds(lambda: jax.block_until_ready(product(a)))
+
+
+def main(largest=LARGEST):
+    device = jax.devices()[0]
+    rate, flops = device_rate(), flops_per_run()
+    print(f"{device.device_kind}, {rate / 1e9:.0f} GFLOP/s in a product of 2048 x 2048")
+    print(f"{flops / 1e6:.0f} MFLOP per run of {STEPS} steps\n")
+    print("| runs | time (s) | runs/s | program (MB) | peak (MB) | share of flop rate |")
+    print("|---|---|---|---|---|---|")
+    counts = [4**k for k in range(12) if 4**k <= largest]
+    speeds = []
+    for count in counts:
+        grid = Grid(read_axes({"seed": np.arange(count)}), frozenset(), ("seed",))
+        program = Program(run, grid, 0, jax.random.key(0), count, None)
+        numbers = grid.groups[0]
+        took = seconds(lambda: program(numbers), repeats=3 if count < 256 else 1)  # noqa: B023
+        speeds.append(count / took)
+        stats = device.memory_stats() or {}
+        peak = f"{stats['peak_bytes_in_use'] / 1e6:.0f}" if "peak_bytes_in_use" in stats else "-"
+        print(
+            f"| {count} | {took:.3g} | {speeds[-1]:.3g} | {program.bytes_needed() / 1e6:.3g} "
+            f"| {peak} | {speeds[-1] * flops / rate:.1%} |",
+            flush=True,
+        )
+    enough = next(n for n, speed in zip(counts, speeds, strict=True) if speed > 0.9 * max(speeds))
+    print(f"\n90 % of the best rate is reached with {enough} runs.")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
