@@ -194,6 +194,18 @@ CATALOGUE: dict[str, Entry] = {
             errata=("E19", "E25"),
         ),
         Entry(
+            "gates",
+            "H Fig. 8-9",
+            "Gates of ReLU networks by clustering, how many modules, and how well they imitate",
+            (
+                "k-means as H has it and weighted by output power, over seeds",
+                "number of modules from outputs over training",
+                "imitation gap beside the spread of ReLU networks",
+                "reference values",
+            ),
+            "gdln_jax.recipes.gates",
+        ),
+        Entry(
             "claims",
             "R (summary of N)",
             "A third party's race equation and claims: experiment, numbers and verdict for each",
