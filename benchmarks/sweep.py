@@ -45,8 +45,8 @@ def run(key, seed):
 def flops_per_run():
     net = network(jax.random.key(0))
     packed = net.prepare(TASK.data)
-    lowered = jax.jit(lambda n, d: eqx.filter_grad(gdln.mse)(n, d)).lower(net, packed)
-    cost = lowered.compile().cost_analysis() or {}
+    lowered = eqx.filter_jit(eqx.filter_grad(gdln.mse)).lower(net, packed)
+    cost = lowered.compile().compiled.cost_analysis() or {}
     return STEPS * float(cost.get("flops", 0.0))
 
 
