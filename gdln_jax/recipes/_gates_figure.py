@@ -48,7 +48,8 @@ def draw(data: xr.Dataset, facts: dict[str, Any]) -> Figure:
     """Draw all panels; `facts` are the numbers to print in them."""
     with plot.style():
         figure = plot.figure(plot.DOUBLE, 4.6)
-        top, bottom = figure.subfigures(2, 1, height_ratios=[1.0, 1.15])
+        rows = figure.add_gridspec(2, 1, height_ratios=[1.0, 1.15])
+        top, bottom = (figure.add_subfigure(rows[k]) for k in range(2))
         centroids = top.subplots(1, len(_SHOWN))
         elbow, gap, runs = bottom.subplots(1, 3, width_ratios=[1.1, 1.1, 0.8])
         _centroids(centroids, data)

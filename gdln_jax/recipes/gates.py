@@ -18,6 +18,7 @@ from gdln_jax._trajectory import Trajectory
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._gates_figure import dataset, draw
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
+from gdln_jax.relu import GateChoice, ImitationGap
 
 # SCIENCE 6, and tests/reference.json `gates_kmeans`: runs of 12; mean squared differences.
 REFERENCE_GAP = {1: 10.97e-3, 4: 0.81e-3}
@@ -70,9 +71,9 @@ class Runs:
     task: tasks.Task
     t: np.ndarray
     relu: Trajectory
-    choice: relu.GateChoice
+    choice: GateChoice
     blocks: dict[str, list[np.ndarray]]  # setting -> gates by context of each run
-    gap: relu.ImitationGap
+    gap: ImitationGap
 
 
 def run(options: Options, progress: Progress = silent) -> Result:

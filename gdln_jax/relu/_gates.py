@@ -7,6 +7,7 @@ the unit contributes to the output. May import floors 0-3 and the other rooms of
 from typing import Any, Literal
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
@@ -246,7 +247,9 @@ def cluster(rows: GateRows, k: int, seed: int) -> np.ndarray:
     # The problems are small: threads only wait for each other (10 times slower on a busy machine),
     # and one thread adds up in one order.
     with threadpool_limits(1):
-        found = KMeans(k, n_init=_STARTS, random_state=seed).fit(
+        # The stub knows "auto" only.
+        starts: Any = _STARTS
+        found = KMeans(k, n_init=starts, random_state=seed).fit(
             rows.patterns[:count], sample_weight=rows.weights[:count] * count
         )
     return np.clip(found.cluster_centers_, 0, 1)
@@ -264,7 +267,7 @@ def output_of(measured: Any, name: str) -> Any:
         return measured.output
     if isinstance(measured, dict) and "output" in measured:
         return measured["output"]
-    if eqx.is_array(measured) and measured.ndim >= 3:
+    if isinstance(measured, jax.Array | np.ndarray) and measured.ndim >= 3:
         return measured
     raise ValueError(
         f"{name} has no outputs: train with measure=lambda net: relu.snapshot(net, data), or for "

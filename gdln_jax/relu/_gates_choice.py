@@ -191,8 +191,8 @@ def _gated_outputs(
         scales[i, : found.k] = np.sqrt(np.maximum(mean_units(found), 1) / width)
     data = jax.tree.map(lambda a: a.astype(dtype), data)
     keys = jax.random.split(key, runs.ts.shape[0])
-    numbers = (jnp.asarray(a, dtype) for a in (gates, scales, rate, std))
-    return np.asarray(_program(data, *numbers, keys, width, steps, every), float)
+    g, c, r, s = (jnp.asarray(a, dtype) for a in (gates, scales, rate, std))
+    return np.asarray(_program(data, g, c, r, s, keys, width, steps, every), float)
 
 
 @eqx.filter_jit
