@@ -358,7 +358,7 @@ def test_a_long_solve_shows_how_far_it_is_if_asked(capfd):
         ({"x": [1]}, {"executor": 1}, "executor= needs workers="),
         ({"x": [1]}, {"store": "nowhere", "shard": (2, 2)}, "0 <= i < n"),
         ({"x": [1.0]}, {"dims": {"value": ["a"]}}, "names 1 dimensions of 'value'"),
-        ({"x": [1.0]}, {"units": {"vaule": "1"}}, "did you mean 'value'"),
+        ({"x": [1.0]}, {"units": {"value1": "1"}}, "did you mean 'value'"),
     ],
 )  # fmt: skip
 def test_refusals_name_the_culprit(axes, options, message):
