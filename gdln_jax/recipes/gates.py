@@ -149,11 +149,15 @@ def check(options: Options, runs: Runs) -> tuple[list[Check], dict[str, Any]]:
         map(tuple, choice.modules[_KS.index(4)].by_group(runs.task.meta["context"]).tolist())
     )
     checks = [
-        Check.near("runs in which the defaults find the four gates", mine, n, 0, f"of {n}"),
+        Check.near(
+            "runs in which the defaults find the four gates", mine, float(n), 0.0, f"of {n}"
+        ),
         # SCIENCE 6: 10 or 11 of 12; other seeds scatter by a binomial sd of .1.
         Check.between("H's plain k-means: share of runs", plain / n, 0.6, 1.0, f"{plain} of {n}"),
-        Check.near("gates of all runs together, right ones", len(chosen & WANTED), 4, 0),
-        Check.near("number of modules chosen without looking", choice.k or 0, 4, 0, choice.reason),
+        Check.near("gates of all runs together, right ones", len(chosen & WANTED), 4.0, 0.0),
+        Check.near(
+            "number of modules chosen without looking", choice.k or 0, 4.0, 0.0, choice.reason
+        ),
         Check.below(
             "output gap of four modules / of one", squares[3] / squares[0], 0.12,
             f"mean squared differences {squares[3]:.2e} and {squares[0]:.2e}",
