@@ -131,7 +131,7 @@ def discover_gates(
     - `seed`: of k-means++; ten starts.
 
     `weight=None, drop_dead=False` is H's algorithm. It finds the right four gates on H's own task
-    in 10 of 12 runs; a module is lost to the dead units and to those that contribute nothing.
+    in 9 or 10 of 12 runs; a module is lost to the dead units and to those that contribute nothing.
     The defaults find them in 12 of 12.
 
     k-means runs on the distinct patterns with summed weights: the same objective. Distinct
