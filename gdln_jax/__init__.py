@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from gdln_jax import exact as exact
     from gdln_jax import gates as gates
+    from gdln_jax import images as images
     from gdln_jax import init as init
     from gdln_jax import measures as measures
     from gdln_jax import plot as plot
@@ -89,6 +90,7 @@ else:
         "_reduced_flow": ("ReducedTrajectory",),
         "exact": (),
         "_times": ("time_to", "Crossing", "until_learned", "unlearned"),
+        "images": (),
         "tasks": (),
         "relu": (),
         "relu._network": ("ReLUNetwork",),

@@ -9,6 +9,7 @@ from gdln_jax.tasks._contexts import structure as structure
 from gdln_jax.tasks._contextual import contextual_classification as contextual_classification
 from gdln_jax.tasks._hierarchy import hierarchy as hierarchy
 from gdln_jax.tasks._hierarchy import hierarchy_features as hierarchy_features
+from gdln_jax.tasks._images import transformed_images as transformed_images
 from gdln_jax.tasks._multiview import multiview as multiview
 from gdln_jax.tasks._routing import routing as routing
 from gdln_jax.tasks._routing import spectral_gap as spectral_gap

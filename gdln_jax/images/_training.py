@@ -1,0 +1,353 @@
+"""Training a `RoutedNetwork` on transformed images: SGD with momentum, as N App. D has it.
+
+Only trained routes are computed; all M^2 are evaluated, in chunks. Long runs checkpoint, resume
+and stop early. Inside, pixel and label permutations are absorbed into the weights, exactly, so
+that training reads one copy of the images.
+"""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from gdln_jax._checks import check_choice, check_integer, check_positive
+from gdln_jax.images._checkpoint import restore, save, spec_hash
+from gdln_jax.images._evaluate import (
+    accuracy_in_base,
+    pixels,
+    take_outputs,
+    trained_and_untrained,
+)
+from gdln_jax.images._network import RoutedNetwork
+from gdln_jax.images._sets import ImageSet
+from gdln_jax.images._step import LOSSES, RouteTable, route_table, step
+from gdln_jax.images._transforms import Transforms
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How images are trained.
+
+    Attributes:
+        loss: `"mse"` (half the squared norm, SCIENCE 1) or `"cross_entropy"`.
+        batch_size: images per input domain and step ("per task": its K outputs share them).
+        learning_rate: of SGD, momentum: heavy-ball, v <- momentum v + g, w <- w - rate v.
+        steps: number of steps; `epochs` of n images are n // batch_size steps each.
+        over: `"mean"` over the trained routes or their `"sum"` (the rate times K M).
+        batches: `"same"` images for all input domains, as the field's script has it, or
+            `"different"` ones, drawn independently. Drawn with replacement.
+        evaluate_every: steps between evaluations of all routes; None: ten in all.
+        stop_at: stop when both accuracies reach this; None: never.
+        patience: stop after so many evaluations in which neither accuracy rose by
+            `min_rise`; None: never.
+        min_rise: see `patience`.
+    """
+
+    loss: str = "mse"
+    batch_size: int = 8
+    learning_rate: float = 1e-4
+    momentum: float = 0.9
+    steps: int = 10_000
+    over: Literal["mean", "sum"] = "mean"
+    batches: Literal["same", "different"] = "same"
+    evaluate_every: int | None = None
+    stop_at: float | None = None
+    patience: int | None = None
+    min_rise: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_choice(self.loss, LOSSES, "loss")
+        check_choice(self.over, ("mean", "sum"), "over")
+        check_choice(self.batches, ("same", "different"), "batches")
+        check_integer(self.batch_size, "batch_size", minimum=1)
+        check_integer(self.steps, "steps", minimum=1)
+        check_positive(self.learning_rate, "learning_rate")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum is {self.momentum!r}; it must lie in [0, 1).")
+        for name in ("evaluate_every", "patience"):
+            if getattr(self, name) is not None:
+                check_integer(getattr(self, name), name, minimum=1)
+
+    @property
+    def every(self) -> int:
+        """Steps between evaluations."""
+        return min(self.steps, self.evaluate_every or max(1, self.steps // 10))
+
+
+# N Table 1. Width 128, gains 10 to 1e-4, 10 seeds and 1000 epochs (of 7500 steps for MNIST).
+PAPER = {
+    "batch_size": 8, "learning_rate": 1e-4, "momentum": 0.9, "width": 128, "epochs": 1000,
+    "gains": (10.0, 1.0, 0.1, 0.01, 0.001, 0.0001), "seeds": 10,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run, or several at once (leading axis `run` where the network had one).
+
+    Attributes:
+        net: the trained network, as seen from input and output domains.
+        steps: (time,) at which it was evaluated.
+        losses: (*run, time) mean training loss since the evaluation before; NaN at step 0.
+        trained, untrained: (*run, time) accuracies on the test images, means over routes.
+        accuracy: (*run, input, output) at the end, of every route.
+        seconds_per_step: measured, of the last chunk.
+        stopped: why it ended: "steps", "reached", "no rise" or "diverged".
+    """
+
+    net: RoutedNetwork
+    steps: np.ndarray
+    losses: np.ndarray
+    trained: np.ndarray
+    untrained: np.ndarray
+    accuracy: np.ndarray
+    seconds_per_step: float
+    stopped: str
+
+    def __repr__(self) -> str:
+        last = (self.trained[..., -1].mean(), np.nanmean(self.untrained[..., -1:]))
+        return (
+            f"Run({self.steps[-1]} steps ({self.stopped}), accuracy of trained routes "
+            f"{last[0]:.3f}, of untrained ones {last[1]:.3f})"
+        )
+
+
+def train_images(
+    net: RoutedNetwork,
+    images: ImageSet,
+    transforms: Transforms,
+    pattern: Any,
+    settings: Settings,
+    *,
+    key: PRNGKeyArray,
+    test: ImageSet | None = None,
+    checkpoint: str | Path | None = None,
+    progress: Callable[[float, str], None] | None = None,
+) -> Run:
+    """Train on the routes of `pattern` and evaluate all M^2 of them on `test`.
+
+    **Arguments:**
+
+    - `net`: may have a leading axis of runs on all arrays; then `pattern` is (run, M, M) with
+      the same K in each, and all of them are one vmapped program. They see the same batches.
+    - `images`, `test`: training and test images (default: the training images).
+    - `checkpoint`: a file; written after every evaluation, atomically, and resumed from if it is
+      there: the result is the same to the bit as that of an undisturbed run.
+    - `progress`: called as progress(fraction done, text with both accuracies).
+
+    Memory: weights twice, one copy of the images, one chunk of outputs; it does not grow with M
+    times the images. A run whose loss is no longer finite ends with `stopped == "diverged"`
+    and chance accuracies (in a batch of runs the others go on).
+
+    **Raises:** `ValueError` for images, pattern or network that do not fit one another, or a
+    checkpoint of another training.
+    """
+    runs = net.encoders[0].ndim - 3
+    test = images if test is None else test
+    pattern = np.asarray(pattern)
+    _check_fit(net, images, test, transforms, pattern, runs)
+    table = route_table(pattern)
+    absorbed = transforms.absorbs
+    spec = spec_hash(net, images.flat, images.labels, transforms, pattern, key,
+                     dataclasses.asdict(dataclasses.replace(settings, steps=1)),
+                     settings.every)  # fmt: skip
+    net = _inward(net, transforms)
+    velocity = jax.tree.map(jnp.zeros_like, net)
+    state = (net, velocity)
+    history: dict[str, list[Any]] = {"steps": [], "losses": [], "trained": [], "untrained": []}
+    found = restore(checkpoint, spec, state) if checkpoint is not None else None
+    if found is not None:
+        history, state = found
+    # Arrays, so that another rate does not compile another program.
+    scale = float(pattern.sum(axis=(-1, -2)).flat[0]) if settings.over == "sum" else 1.0
+    rates = tuple(
+        jnp.asarray(r, net.encoders[0].dtype)
+        for r in (settings.learning_rate, settings.momentum, scale)
+    )
+    plan = _Plan(
+        table, transforms, jnp.asarray(images.flat), jnp.asarray(images.labels), rates, key, runs,
+        settings.batch_size, settings.batches == "same", settings.loss,
+    )  # fmt: skip
+    evaluate = functools.partial(
+        accuracy_in_base, transforms=transforms, images=test, chunk=None, runs=runs,
+        absorbed=absorbed,
+    )  # fmt: skip
+    accuracy, seconds, stopped = None, float("nan"), None
+    if not history["steps"]:
+        accuracy = evaluate(state[0])
+        _note(history, 0, np.full(net.encoders[0].shape[:runs], np.nan), accuracy, pattern)
+    while stopped is None:
+        done = history["steps"][-1]
+        stopped = _ended(history, settings)
+        if stopped is not None:
+            break
+        count = min(settings.every, settings.steps - done)
+        before = time.perf_counter()
+        state, loss = _advance((plan, jnp.asarray(done), count), state)
+        loss = np.asarray(loss, float)
+        seconds = (time.perf_counter() - before) / count
+        accuracy = evaluate(state[0])
+        _note(history, done + count, loss, accuracy, pattern)
+        if checkpoint is not None:
+            save(checkpoint, spec, history, state)
+        if progress is not None:
+            progress((done + count) / settings.steps, _words(history, settings, seconds))
+    if accuracy is None:
+        accuracy = evaluate(state[0])
+    return Run(
+        _outward(state[0], transforms),
+        np.array(history["steps"]),
+        *(np.moveaxis(np.array(history[k], float), 0, -1) for k in
+          ("losses", "trained", "untrained")),
+        accuracy, seconds, stopped,
+    )  # fmt: skip
+
+
+class _Plan(NamedTuple):
+    """What stays as it is while a network trains."""
+
+    table: RouteTable
+    transforms: Transforms
+    images: Array
+    labels: Array
+    rates: tuple[Array, Array, Array]
+    key: PRNGKeyArray
+    runs: int
+    size: int
+    same: bool
+    loss: str
+
+
+@eqx.filter_jit(donate="all-except-first")
+def _advance(
+    fixed: tuple[_Plan, Array, int], state: tuple[RoutedNetwork, RoutedNetwork]
+) -> tuple[tuple[RoutedNetwork, RoutedNetwork], Array]:
+    """Take `count` steps from number `start`; also the mean loss of each run."""
+    plan, start, count = fixed
+    transforms, runs = plan.transforms, plan.runs
+    m, dtype = transforms.num_domains, state[0].encoders[0].dtype
+
+    def one(carry: tuple[Any, Any, Any], number: Array) -> tuple[tuple[Any, Any, Any], None]:
+        net, velocity, total = carry
+        draw = jax.random.fold_in(plan.key, number)
+        shape = (plan.size,) if plan.same else (m, plan.size)
+        chosen = jax.random.randint(draw, shape, 0, len(plan.labels))
+        x, y = pixels(plan.images[chosen], dtype), plan.labels[chosen]
+        if not transforms.absorbs:
+            x = transforms.inputs(x)
+
+        def go(net: Any, velocity: Any, table: Any) -> Any:
+            return step(net, velocity, x, y, table, plan.rates, plan.loss)
+
+        net, velocity, value = (jax.vmap(go) if runs else go)(net, velocity, plan.table)
+        return (net, velocity, total + value), None
+
+    zero = jnp.zeros(state[0].encoders[0].shape[:runs], dtype)
+    (net, velocity, total), _ = jax.lax.scan(one, (*state, zero), start + jnp.arange(count))
+    return (net, velocity), total / count
+
+
+def _inward(net: RoutedNetwork, transforms: Transforms) -> RoutedNetwork:
+    """From the domains' coordinates to those of training."""
+    net = jax.tree.map(jnp.array, net)  # a copy: the state is donated, the caller's network is not
+    net = _reordered(net, transforms.outputs)
+    if transforms.absorbs:
+        first = transforms.to_base(net.encoders[0])
+        net = eqx.tree_at(lambda n: n.encoders, net, (first, *net.encoders[1:]))
+    return net
+
+
+def _outward(net: RoutedNetwork, transforms: Transforms) -> RoutedNetwork:
+    net = _reordered(net, jnp.argsort(transforms.outputs, axis=1))
+    if transforms.absorbs:
+        first = transforms.to_views(net.encoders[0])
+        net = eqx.tree_at(lambda n: n.encoders, net, (first, *net.encoders[1:]))
+    return net
+
+
+def _reordered(net: RoutedNetwork, order: Array) -> RoutedNetwork:
+    last = take_outputs(net.decoders[-1], order)
+    net = eqx.tree_at(lambda n: n.decoders, net, (*net.decoders[:-1], last))
+    if net.decoder_biases:
+        row = take_outputs(net.decoder_biases[-1][..., None], order)[..., 0]
+        net = eqx.tree_at(lambda n: n.decoder_biases, net, (*net.decoder_biases[:-1], row))
+    return net
+
+
+def _note(
+    history: dict[str, list[Any]], at: int, loss: Any, accuracy: Any, pattern: np.ndarray
+) -> None:
+    trained, untrained = trained_and_untrained(accuracy, pattern)
+    history["steps"].append(int(at))
+    for name, value in (("losses", loss), ("trained", trained), ("untrained", untrained)):
+        history[name].append(np.asarray(value).tolist())
+
+
+def _ended(history: dict[str, list[Any]], settings: Settings) -> str | None:
+    """Why training is over, or None."""
+    seen = np.array([history["trained"], history["untrained"]], float).reshape(
+        2, len(history["steps"]), -1
+    )
+    loss = np.array(history["losses"][-1], float)
+    if len(history["steps"]) > 1 and not np.isfinite(loss).any():
+        return "diverged"
+    # Runs without untrained routes have NaN there, which counts as reached.
+    if settings.stop_at is not None and not np.any(seen[:, -1] < settings.stop_at):
+        return "reached"
+    if history["steps"][-1] >= settings.steps:
+        return "steps"
+    if settings.patience is not None and seen.shape[1] > settings.patience:
+        recent, old = seen[:, -settings.patience :], seen[:, : -settings.patience]
+        rise = np.nan_to_num(recent.max(axis=1) - old.max(axis=1), nan=-1.0)
+        if np.all(rise < settings.min_rise):
+            return "no rise"
+    return None
+
+
+def _words(history: dict[str, list[Any]], settings: Settings, seconds: float) -> str:
+    trained, untrained = (np.mean(history[name][-1]) for name in ("trained", "untrained"))
+    left = seconds * (settings.steps - history["steps"][-1])
+    return (
+        f"step {history['steps'][-1]} of {settings.steps}, accuracy {trained:.3f} trained, "
+        f"{untrained:.3f} untrained, {left:.0f} s left"
+    )
+
+
+def _check_fit(
+    net: RoutedNetwork,
+    images: ImageSet,
+    test: ImageSet,
+    transforms: Transforms,
+    pattern: np.ndarray,
+    runs: int,
+) -> None:
+    for name, one in (("images", images), ("test", test)):
+        if one.shape != transforms.shape:
+            raise ValueError(
+                f"{name} have shape {one.shape}, the transforms are for {transforms.shape}."
+            )
+        if one.classes > transforms.outputs.shape[1]:
+            raise ValueError(
+                f"{name} have {one.classes} classes, the transforms {transforms.outputs.shape[1]}."
+            )
+    wanted = (transforms.num_domains, transforms.width, transforms.outputs.shape[1])
+    got = (net.num_domains, net.encoders[0].shape[-1], net.decoders[-1].shape[-2])
+    if wanted != got:
+        raise ValueError(
+            f"the network has (domains, inputs, classes) = {got}, the transforms {wanted}."
+        )
+    m = transforms.num_domains
+    lead = net.encoders[0].shape[:runs]
+    if pattern.shape != (*lead, m, m):
+        raise ValueError(f"pattern has shape {pattern.shape}; expected {(*lead, m, m)}.")
+    if len(np.unique(pattern.sum(axis=(-1, -2)))) > 1:
+        raise ValueError("runs of one batch must train equally many routes.")
