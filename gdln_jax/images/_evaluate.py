@@ -42,7 +42,9 @@ def take_outputs(
     decoders: Float[Array, "... domain class width"], order: Array
 ) -> Float[Array, "... domain class width"]:
     """Reorder the output units of every output domain; `order` is (M, class)."""
-    return jnp.take_along_axis(decoders, order[..., None], axis=-2)
+    index = order[..., None]
+    lead = (1,) * (decoders.ndim - index.ndim)
+    return jnp.take_along_axis(decoders, index.reshape(*lead, *index.shape), axis=-2)
 
 
 def accuracy_in_base(

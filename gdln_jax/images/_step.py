@@ -96,7 +96,8 @@ def route_losses(
 ) -> Float[Array, ""]:
     """Mean loss over trained routes and rows, given the first layer's sums.
 
-    `labels` are base labels and decoders in base order (`Transforms.base_order`); (n,) where all
+    `labels` are base labels and decoders in base order (rows
+    `Transforms.outputs`); (n,) where all
     input domains see the same images, else (M, n). `loss` is `"mse"`, half the squared norm
     (SCIENCE 1), or `"cross_entropy"`.
     """
@@ -122,7 +123,7 @@ def gradient(
     labels: Int[Array, "*own n"],
     table: RouteTable,
     loss: str,
-) -> tuple[Float[Array, ""], RoutedNetwork, Float[Array, "domain n width"]]:
+) -> tuple[Float[Array, ""], RoutedNetwork, Float[Array, "domain n hidden"]]:
     """Loss, gradient without the first layer's weights (0 there), and what makes that one.
 
     The gradient of `encoders[0][i]` is the sum over rows of delta[i, n] x[i, n]^T, with `delta`

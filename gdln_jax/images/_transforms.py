@@ -81,10 +81,6 @@ class Transforms(eqx.Module):
         """The labels (M, n) of every output domain."""
         return self.outputs[:, labels]
 
-    def base_order(self) -> Int[Array, "domain label"]:
-        """For each output domain the output units in the order of the base labels."""
-        return self.outputs
-
     def to_base(self, encoders: Float[Array, "... domain hidden width"]) -> Array:
         """Absorb pixel permutations: encoders that act on the images themselves.
 
@@ -100,7 +96,9 @@ class Transforms(eqx.Module):
     def _columns(self, encoders: Array, order: Array) -> Array:
         if not self.absorbs:
             raise ValueError("only pixel permutations without features can be absorbed.")
-        return jnp.take_along_axis(encoders, order[:, None, :], axis=-1)
+        index = order[:, None, :]
+        lead = (1,) * (encoders.ndim - index.ndim)
+        return jnp.take_along_axis(encoders, index.reshape(*lead, *index.shape), axis=-1)
 
     @property
     def absorbs(self) -> bool:

@@ -220,6 +220,22 @@ CATALOGUE: dict[str, Entry] = {
             standing="holds under conditions",
             proviso="each claim has a verdict of its own in the table",
         ),
+        Entry(
+            "images",
+            "N Fig. 7-10",
+            "Rotated or permuted digits, MNIST or CIFAR-10: transfer to untrained routes",
+            (
+                "label agreement of output domains",
+                "trained and untrained accuracy above the gap threshold",
+                "none with one route per input, none at a large gain",
+                "rank correlation with the gap",
+            ),
+            "gdln_jax.recipes.images",
+            claim="Zero-shot transfer on real images, at small initial weights only",
+            standing="holds under conditions",
+            proviso="above the threshold of the spectral gap; CIFAR-10 as pixels, not features",
+            errata=("E10", "E11", "E12"),
+        ),
     )
 }
 
