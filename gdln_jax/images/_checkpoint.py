@@ -12,6 +12,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 _FORMAT = "gdln_jax images 1"
@@ -21,7 +22,7 @@ def spec_hash(*parts: Any) -> str:
     """A stable hash of plain values and arrays: what a checkpoint must have been made for."""
     digest = hashlib.blake2b(digest_size=16)
     for leaf in jax.tree.leaves(parts, is_leaf=lambda p: p is None):
-        is_key = hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        is_key = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         part = jax.random.key_data(leaf) if is_key else leaf
         if hasattr(part, "shape"):
             array = np.asarray(part)

@@ -78,7 +78,7 @@ class RoutedNetwork(eqx.Module):
             tuple(jnp.zeros(shape[:-1], dtype) for shape in group) if bias else ()
             for group in shapes
         ]
-        return cls(*weights, *zeros, float(slope))
+        return cls(weights[0], weights[1], weights[2], zeros[0], zeros[1], zeros[2], float(slope))
 
     @property
     def num_domains(self) -> int:
@@ -221,7 +221,9 @@ def from_gated(
     rows = [jnp.stack([weights[name][:, 0] for name in layer]) for layer in bias_names if layer]
     inner, shared, _ = layers
 
-    def grouped(items: list[Array]) -> tuple[tuple[Array, ...], ...]:
+    def grouped(
+        items: list[Array],
+    ) -> tuple[tuple[Array, ...], tuple[Array, ...], tuple[Array, ...]]:
         if not items:
             return (), (), ()
         middle = tuple(item[0] for item in items[inner : inner + shared])

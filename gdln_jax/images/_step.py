@@ -81,7 +81,7 @@ def _to_routes(h: Array, table: RouteTable) -> tuple[Array, RouteTable]:
 def _from_routes(table: RouteTable, g: Array) -> tuple[Array, None]:
     # A gather from the input's side: adding up by scatter is a serial loop on CPUs.
     flat = g.reshape(-1, *g.shape[2:])
-    return jnp.einsum("irnh,ir->inh", flat[table.slots], table.used.astype(g.dtype)), None
+    return jnp.einsum("irnd,ir->ind", flat[table.slots], table.used.astype(g.dtype)), None
 
 
 to_routes.defvjp(_to_routes, _from_routes)

@@ -169,9 +169,11 @@ def train_images(
         history, state = found
     # Arrays, so that another rate does not compile another program.
     scale = float(pattern.sum(axis=(-1, -2)).flat[0]) if settings.over == "sum" else 1.0
-    rates = tuple(
-        jnp.asarray(r, net.encoders[0].dtype)
-        for r in (settings.learning_rate, settings.momentum, scale)
+    dtype = net.encoders[0].dtype
+    rates = (
+        jnp.asarray(settings.learning_rate, dtype),
+        jnp.asarray(settings.momentum, dtype),
+        jnp.asarray(scale, dtype),
     )
     plan = _Plan(
         table, transforms, jnp.asarray(images.flat), jnp.asarray(images.labels), rates, key, runs,
@@ -203,13 +205,18 @@ def train_images(
             progress((done + count) / settings.steps, _words(history, settings, seconds))
     if accuracy is None:
         accuracy = evaluate(state[0])
+    over_time = {
+        name: np.moveaxis(np.array(history[name], float), 0, -1)
+        for name in ("losses", "trained", "untrained")
+    }
     return Run(
-        _outward(state[0], transforms),
-        np.array(history["steps"]),
-        *(np.moveaxis(np.array(history[k], float), 0, -1) for k in
-          ("losses", "trained", "untrained")),
-        accuracy, seconds, stopped,
-    )  # fmt: skip
+        net=_outward(state[0], transforms),
+        steps=np.array(history["steps"]),
+        accuracy=accuracy,
+        seconds_per_step=seconds,
+        stopped=stopped,
+        **over_time,
+    )
 
 
 class _Plan(NamedTuple):

@@ -54,7 +54,7 @@ def draw(data: xr.Dataset) -> Figure:
         axes[2].set(xscale="log", xlabel="gain of initial weights",
                     title=f"$M$ = {data['m'].values[last][0]}, $K$ = {data['k'].values[last][0]}",
                     )  # fmt: skip
-        axes[0].legend(loc="lower right", fontsize=7)
+        axes[0].legend(loc="lower right", bbox_to_anchor=(1.0, 0.13), fontsize=7)
         for ax, name in zip(axes, "abc", strict=True):
             ax.axhline(0.1, color=COLOURS["faint"], linewidth=0.7, zorder=0)
             plot.panel_label(ax, name)

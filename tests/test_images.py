@@ -1,0 +1,364 @@
+"""Images: transformations, the stacked step against GatedNetwork, training, checkpoints."""
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import scipy.ndimage
+
+import gdln_jax as gdln
+from gdln_jax.images import _checkpoint, _step
+from gdln_jax.images._evaluate import take_outputs
+from gdln_jax.images._training import _inward, _outward
+
+KEY = jax.random.key(3)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return gdln.images.load("digits")
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    rng = np.random.default_rng(0)
+    return gdln.images.ImageSet(rng.uniform(size=(9, 3, 3)), np.arange(9) % 4, 4, "tiny")
+
+
+# ---------------------------------------------------------------- transformations
+def test_rotations_are_those_of_scipy():
+    image = np.random.default_rng(1).uniform(size=(2, 5, 5))
+    t = gdln.images.make_transforms("rotation", 7, (5, 5), 10, key=KEY)
+    ours = np.asarray(t.inputs(jnp.asarray(image.reshape(2, -1)))).reshape(7, 2, 5, 5)
+    for i in range(7):
+        theirs = scipy.ndimage.rotate(
+            image, 180 * i / 7, axes=(2, 1), reshape=False, order=1, mode="grid-constant"
+        )
+        np.testing.assert_allclose(ours[i], theirs, atol=1e-11)
+
+
+def test_colour_images_rotate_channel_by_channel():
+    image = np.random.default_rng(2).uniform(size=(2, 4, 4, 3))
+    colour = gdln.images.make_transforms("rotation", 3, (4, 4, 3), 10, key=KEY)
+    grey = gdln.images.make_transforms("rotation", 3, (4, 4), 10, key=KEY)
+    whole = np.asarray(colour.inputs(jnp.asarray(image.reshape(2, -1)))).reshape(3, 2, 4, 4, 3)
+    for c in range(3):
+        one = grey.inputs(jnp.asarray(image[..., c].reshape(2, -1)))
+        np.testing.assert_allclose(whole[..., c].reshape(3, 2, -1), one, atol=1e-14)
+
+
+def test_label_agreement_of_lexicographic_and_random_permutations():
+    def agreement(m, how):
+        t = gdln.images.make_transforms("permutation", m, (2, 2), 10, outputs=how, key=KEY)
+        table = np.asarray(t.outputs)
+        pairs = [np.mean(a == b) for x, a in enumerate(table) for b in table[:x]]
+        assert t.label_agreement == pytest.approx(np.mean(pairs), abs=1e-12)
+        return t.label_agreement
+
+    assert 0.6 <= agreement(100, "lexicographic") <= 0.71
+    assert 0.6 <= agreement(40, "lexicographic") <= 0.71
+    assert agreement(100, "random") == pytest.approx(0.1, abs=0.02)
+
+
+def test_more_domains_than_permutations_are_refused():
+    with pytest.raises(ValueError, match="7 output domains need 7"):
+        gdln.images.make_transforms("permutation", 7, (2, 2), 3, key=KEY)
+
+
+# ---------------------------------------------------------------- the step = GatedNetwork
+def plain(task, net):
+    """The network in base coordinates of the labels, as the step has it."""
+    last = take_outputs(net.decoders[-1], task.meta["transforms"].outputs)
+    out = net.__class__(
+        net.encoders, net.hidden, (*net.decoders[:-1], last), net.encoder_biases,
+        net.hidden_biases, net.decoder_biases, net.slope,
+    )  # fmt: skip
+    if net.decoder_biases:
+        row = take_outputs(net.decoder_biases[-1][..., None], task.meta["transforms"].outputs)
+        out = out.__class__(
+            out.encoders, out.hidden, out.decoders, out.encoder_biases, out.hidden_biases,
+            (*net.decoder_biases[:-1], row[..., 0]), out.slope,
+        )  # fmt: skip
+    return out
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind", "bias", "layers"),
+    [
+        ("mse", "rotation", True, (2, 2, 2)),
+        ("cross_entropy", "permutation", True, (1, 1, 1)),
+        ("mse", "permutation", False, (1, 0, 1)),
+    ],
+)
+def test_loss_and_gradient_are_those_of_the_gated_network(tiny, loss, kind, bias, layers):
+    rows_only = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]])
+    task = gdln.tasks.transformed_images(
+        tiny, num_domains=3, kind=kind, pattern=rows_only, key=KEY, width=5, layers=layers,
+        bias=bias, compress=False,
+    )  # fmt: skip
+    t = task.meta["transforms"]
+    net = gdln.images.RoutedNetwork.init(
+        3, 9, 4, width=5, layers=layers, bias=bias, key=KEY, dtype="float64"
+    )
+    if bias:  # zero biases would hide errors
+        net = jax.tree.map(lambda w: w + 0.1 * jnp.cos(jnp.arange(w.size)).reshape(w.shape), net)
+    gated = gdln.images.to_gated(net, task.graph)
+    engine = gdln.mse if loss == "mse" else gdln.cross_entropy
+    value, theirs = jax.value_and_grad(engine)(gated, task.data)
+    theirs = plain(task, gdln.images.from_gated(theirs.weights, 3, layers, bias=bias))
+    ours_value, ours = _step.full_gradient(
+        plain(task, net), t.inputs(jnp.asarray(tiny.values())), jnp.asarray(tiny.labels),
+        _step.route_table(rows_only), loss,
+    )  # fmt: skip
+    assert float(ours_value) == pytest.approx(float(value), rel=1e-12)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-12 * float(jnp.abs(b).max()))
+
+
+def test_momentum_steps_are_optax_steps(tiny):
+    """With all images in every batch the trainer is full-batch SGD with momentum."""
+    task = gdln.tasks.transformed_images(
+        tiny, num_domains=2, trained_per_domain=1, key=KEY, width=4, compress=False
+    )
+    t = task.meta["transforms"]
+    net = gdln.images.RoutedNetwork.init(2, 9, 4, width=4, bias=False, key=KEY, dtype="float64")
+    run = gdln.train(
+        gdln.images.to_gated(net, task.graph), task.data, steps=7,
+        optimizer=optax.sgd(0.1, momentum=0.9),
+    )  # fmt: skip
+    inside = _inward(net, t)
+    velocity = jax.tree.map(jnp.zeros_like, inside)
+    for _ in range(7):
+        inside, velocity, _ = _step.step(
+            inside, velocity, jnp.asarray(tiny.values()), jnp.asarray(tiny.labels),
+            _step.route_table(task.meta["pattern"]), (0.1, 0.9, 1.0), "mse",
+        )  # fmt: skip
+    theirs = gdln.images.from_gated(run.final.weights, 2, bias=False)
+    for a, b in zip(jax.tree.leaves(_outward(inside, t)), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+def test_absorbing_permutations_is_the_identity_there_and_back(tiny):
+    t = gdln.images.make_transforms("permutation", 3, (3, 3), 4, key=KEY)
+    net = gdln.images.RoutedNetwork.init(3, 9, 4, width=5, key=KEY, dtype="float64")
+    for a, b in zip(
+        jax.tree.leaves(_outward(_inward(net, t), t)), jax.tree.leaves(net), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+    x = jnp.asarray(tiny.values())
+    np.testing.assert_allclose(
+        jnp.einsum("mhd,nd->mnh", t.to_base(net.encoders[0]), x),
+        jnp.einsum("mhd,mnd->mnh", net.encoders[0], t.inputs(x)), atol=1e-13,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- the exact route
+@pytest.mark.parametrize("kind", ["permutation", "rotation"])
+def test_compressed_images_have_the_loss_of_all(digits, kind):
+    images = digits[0].head(300)
+    options = {"num_domains": 3, "trained_per_domain": 2, "kind": kind, "key": KEY, "width": 6}
+    whole, small = (
+        gdln.tasks.transformed_images(images, compress=c, bias=True, **options)
+        for c in (False, True)
+    )
+    assert small.data.num_examples <= 6 * (64 + 10 + 1)
+    net = gdln.GatedNetwork.init(whole.graph, gdln.init.xavier(1.0), key=KEY)
+    (a, da), (b, db) = (jax.value_and_grad(gdln.mse)(net, task.data) for task in (whole, small))
+    assert float(a) == pytest.approx(float(b), rel=1e-12)
+    for x, y in zip(jax.tree.leaves(da), jax.tree.leaves(db), strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-11)
+
+
+@pytest.mark.slow
+def test_certificate_refuses_raw_images_and_accepts_whitened_ones(digits):
+    options = {"num_domains": 3, "trained_per_domain": 2, "key": KEY, "width": 12}
+    raw, white = (
+        gdln.tasks.transformed_images(digits[0], whiten=w, **options) for w in (False, True)
+    )
+    with pytest.raises(gdln.InexactReductionError):
+        gdln.reduce(raw.graph, raw.data)
+    reduction = gdln.reduce(white.graph, white.data)
+    assert reduction.residual < 1e-8
+    net = gdln.GatedNetwork.init(white.graph, gdln.init.decoupled(reduction, 0.3), key=KEY)
+    ts = jnp.linspace(0, 30, 4)
+    flow = gdln.gradient_flow(net, white.data, ts, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(reduction.solve(0.3, ts).losses, flow.losses, rtol=1e-6)
+
+
+# ---------------------------------------------------------------- training
+def trained(digits, *, k=5, gain=0.1, rate=0.1, steps=2500, runs=(), **more):
+    pattern = gdln.tasks.routing(8, k, pattern="random_biregular", key=jax.random.key(k))
+    pattern = np.asarray(pattern.meta["pattern"])
+    t = gdln.images.make_transforms("permutation", 8, (8, 8, 1), 10, key=KEY)
+    net = gdln.images.RoutedNetwork.init(8, 64, 10, width=32, gain=gain, key=KEY)
+    settings = gdln.images.Settings(learning_rate=rate, steps=steps, **more)
+    return gdln.images.train_images(
+        net, digits[0], t, pattern, settings, key=KEY, test=digits[1]
+    ), (net, t, pattern)
+
+
+@pytest.mark.slow
+def test_transfer_above_the_gap_none_at_large_gain_none_with_one_route(digits):
+    good, (_, t, _) = trained(digits)
+    assert good.trained[-1] > 0.85
+    assert good.untrained[-1] > good.trained[-1] - 0.03
+    np.testing.assert_allclose(
+        gdln.images.route_accuracy(good.net, t, digits[1], chunk=77), good.accuracy, atol=0.005
+    )
+    lone, _ = trained(digits, k=1)
+    assert lone.trained[-1] > 0.85
+    assert lone.untrained[-1] < 0.25
+    lazy, _ = trained(digits, gain=10.0, rate=5e-5, steps=16_000)
+    assert lazy.stopped == "steps"
+    assert lazy.trained[-1] > 0.25
+    assert lazy.untrained[-1] < 0.2
+
+
+def test_a_resumed_run_is_the_undisturbed_one_and_specs_are_kept_apart(digits, tmp_path):
+    whole, (net, t, pattern) = trained(digits, steps=40, evaluate_every=10)
+    path = tmp_path / "run.ckpt"
+
+    def go(steps, rate=0.1):
+        return gdln.images.train_images(
+            net, digits[0], t, pattern,
+            gdln.images.Settings(learning_rate=rate, steps=steps, evaluate_every=10),
+            key=KEY, test=digits[1], checkpoint=path,
+        )  # fmt: skip
+
+    go(20)
+    resumed = go(40)
+    np.testing.assert_array_equal(resumed.steps, whole.steps)
+    np.testing.assert_array_equal(resumed.losses, whole.losses)
+    for a, b in zip(jax.tree.leaves(resumed.net), jax.tree.leaves(whole.net), strict=True):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(ValueError, match="another training"):
+        go(40, rate=0.2)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ValueError, match="no readable checkpoint"):
+        go(40)
+
+
+def test_a_checkpoint_survives_a_kill_at_any_moment(tmp_path):
+    path = tmp_path / "state.ckpt"
+    code = (
+        "import numpy as np, sys\n"
+        "from gdln_jax.images import _checkpoint as c\n"
+        "n = 0\n"
+        "while True:\n"
+        f"    c.save({str(path)!r}, 's', {{'n': n}}, np.full(300_000, float(n))); n += 1\n"
+    )
+    rng = np.random.default_rng(0)
+    worker = subprocess.Popen([sys.executable, "-c", code])
+    while not path.exists():
+        time.sleep(0.05)
+        assert worker.poll() is None
+    time.sleep(float(rng.uniform(0.1, 0.5)))
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.wait()
+    found = _checkpoint.restore(path, "s", np.zeros(300_000))
+    assert found is not None
+    record, state = found
+    np.testing.assert_array_equal(state, record["n"])
+    assert [p.name for p in tmp_path.iterdir()] == ["state.ckpt"]
+
+
+def test_early_stops(digits):
+    run, _ = trained(digits, k=8, steps=4000, evaluate_every=500, stop_at=0.8)
+    assert run.stopped == "reached"
+    assert run.steps[-1] < 4000
+    run, _ = trained(digits, steps=4000, evaluate_every=2, patience=2, rate=1e-9)
+    assert (run.stopped, run.steps[-1]) == ("no rise", 4)
+    run, _ = trained(digits, steps=400, evaluate_every=100, rate=1e3)
+    assert run.stopped == "diverged"
+
+
+# ---------------------------------------------------------------- files
+def idx(magic, array):
+    shape = b"".join(int(n).to_bytes(4, "big") for n in array.shape)
+    return magic.to_bytes(4, "big") + shape + array.astype(np.uint8).tobytes()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for part, n in (("train", 6), ("t10k", 4)):
+        images = np.arange(n * 16).reshape(n, 4, 4)
+        (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(idx(0x803, images))
+        (tmp_path / f"{part}-labels-idx1-ubyte.gz").write_bytes(
+            gzip.compress(idx(0x801, np.arange(n)))
+        )
+    return tmp_path
+
+
+def test_idx_files_are_read_gzipped_or_not(folder):
+    train, test = gdln.images.load("mnist", folder)
+    assert (len(train), len(test), train.shape) == (6, 4, (4, 4, 1))
+    np.testing.assert_array_equal(train.flat[0], np.arange(16))
+    np.testing.assert_allclose(train.values()[0], np.arange(16) / 255)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("train-images-idx3-ubyte", lambda b: b[:-3], "cut short: its header announces 6 x 4 x 4"),
+        ("train-images-idx3-ubyte", lambda b: b + b"1", "too long"),
+        ("train-images-idx3-ubyte", lambda _: idx(0x801, np.arange(6)), "swapped"),
+        ("train-images-idx3-ubyte", lambda b: b[:2], "too few for an IDX header"),
+        ("train-images-idx3-ubyte", lambda b: b"zzzz" + b[4:], "begins with 0x7a7a7a7a"),
+        ("train-labels-idx1-ubyte.gz", lambda b: b[:-6], "damaged or cut short"),
+        ("train-labels-idx1-ubyte.gz", lambda _: idx(0x801, np.arange(4)), "do not belong"),
+        ("train-labels-idx1-ubyte.gz", lambda _: idx(0x801, np.full(6, 11)), "label 11 of image 0"),
+    ],
+)
+def test_bad_idx_files_are_named(folder, name, change, message):
+    path = folder / name
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ValueError, match=message) as error:
+        gdln.images.load("mnist", folder)
+    assert name in str(error.value)
+
+
+def test_cifar_binary_and_python_and_what_is_refused(tmp_path):
+    import pickle
+
+    rows = np.random.default_rng(0).integers(0, 256, (3, 3072)).astype(np.uint8)
+    record = np.concatenate([[[0], [1], [9]], rows], axis=1).astype(np.uint8)
+    (tmp_path / "data_batch_1.bin").write_bytes(record.tobytes())
+    (tmp_path / "test_batch").write_bytes(pickle.dumps({b"data": rows, b"labels": [0, 1, 9]}))
+    train, test = gdln.images.load("cifar10", tmp_path)
+    np.testing.assert_array_equal(train.images, test.images)
+    assert train.images[1, 2, 3, 1] == rows[1, 1024 + 2 * 32 + 3]
+    (tmp_path / "data_batch_1.bin").write_bytes(record.tobytes()[:-1])
+    with pytest.raises(ValueError, match="no whole number of CIFAR-10 records"):
+        gdln.images.load("cifar10", tmp_path)
+    (tmp_path / "data_batch_1.bin").write_bytes(record.tobytes())
+    (tmp_path / "test_batch").write_bytes(pickle.dumps(os.getcwd))
+    with pytest.raises(ValueError, match="refers to"):
+        gdln.images.load("cifar10", tmp_path)
+
+
+def test_openml_without_a_network(monkeypatch):
+    import sklearn.datasets
+
+    def fails(*args, **kwargs):
+        raise OSError("no route")
+
+    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fails)
+    with pytest.raises(ValueError, match="could not be reached"):
+        gdln.images.load("openml:mnist_784")
+
+
+def test_the_shared_files(shared_data):
+    train, test = gdln.images.load("mnist", shared_data)
+    assert (len(train), len(test)) == (60_000, 10_000)
+    assert np.bincount(train.labels).tolist()[:3] == [5923, 6742, 5958]
+    assert train.flat[:2000].mean() / 255 == pytest.approx(0.13, abs=0.01)
+    colour, _ = gdln.images.load("cifar10", shared_data)
+    assert colour.shape == (32, 32, 3)
