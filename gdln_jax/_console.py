@@ -30,6 +30,8 @@ def progress_bar(name: str) -> Iterator[Callable[[float, str], None]]:
         task = bar.add_task(name, total=1.0)
 
         def progress(fraction: float, doing: str) -> None:
+            if doing.startswith("estimate"):  # stays on the screen when the bar has gone
+                bar.console.print(f"{name}: {doing}", markup=False, highlight=False)
             bar.update(task, completed=fraction, description=f"{name}: {doing}")
 
         yield progress
