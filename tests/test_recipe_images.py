@@ -37,7 +37,7 @@ def test_every_check_can_fail(quick):
     for change in (
         {"agreement": 0.6},
         {"trained": np.full_like(runs.trained, 0.2)},
-        {"untrained": np.full_like(runs.untrained, 0.3)},
+        {"untrained": 0.3 + 0.01 * runs.gap},
         {"untrained": runs.gap},
     ):
         found = failed(options, replace(runs, **change))
