@@ -193,6 +193,20 @@ def test_certificate_refuses_raw_images_and_accepts_whitened_ones(digits):
     np.testing.assert_allclose(reduction.solve(0.3, ts).losses, flow.losses, rtol=1e-6)
 
 
+@pytest.mark.slow
+def test_the_coupled_form_follows_training_on_raw_images(digits):
+    images = gdln.images.ImageSet(digits[0].images[:, 2:6, 2:6], digits[0].labels)
+    task = gdln.tasks.transformed_images(
+        images, num_domains=3, trained_per_domain=2, key=KEY, width=12
+    )
+    reduction = gdln.reduce(task.graph, task.data, on_inexact="coupled")
+    assert reduction.residual > 0.1  # far from diagonal
+    ts = jnp.linspace(0, 30, 3)
+    flow = gdln.gradient_flow(reduction.embed(0.3), task.data, ts, rtol=1e-8, atol=1e-10)
+    assert flow.losses[-1] < 0.9 * flow.losses[0]
+    np.testing.assert_allclose(reduction.solve(0.3, ts).losses, flow.losses, rtol=1e-6)
+
+
 # ---------------------------------------------------------------- training
 def trained(digits, *, k=5, gain=0.1, rate=0.1, steps=2500, runs=(), **more):
     pattern = gdln.tasks.routing(8, k, pattern="random_biregular", key=jax.random.key(k))
