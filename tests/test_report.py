@@ -7,6 +7,7 @@ processes are real ones: an exception, a failed check and a kill happen as they 
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -15,9 +16,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import xarray
 from matplotlib.figure import Figure
+from PIL import Image
 from typer.testing import CliRunner
 
 from gdln_jax import _machine, cli, recipes, report
@@ -46,7 +49,7 @@ CATALOGUE.clear(); CATALOGUE.update(here.ENTRIES)
 for name in here.NAMES:
     sys.modules["tiny_" + name] = here.room(name)
 cli._prepare = lambda: None
-_machine.machine = lambda: {{"devices": "a thing"}}
+_machine.machine = lambda: {{"devices": "a thing", "cores": "2"}}
 cli.main()
 """
 
@@ -110,7 +113,7 @@ def test_an_exception_or_a_crash_does_not_stop_the_others(ran):
     assert "SIGKILL" in ended[2].trouble
     assert ended[0].run["quick"] is True
     assert ended[0].run["seconds"] > 0
-    assert ended[0].run["machine"] == {"devices": "a thing"}
+    assert ended[0].run["machine"] == {"devices": "a thing", "cores": "2"}
     assert "a bug on purpose" in (out / "breaks" / "breaks.log").read_text()
     # Before each one starts, and at the end.
     assert seen[0] == [State.RUNNING, State.WAITING, State.WAITING, State.WAITING]
@@ -365,6 +368,30 @@ def test_what_is_not_understood_is_exit_code_2(gdln, tmp_path, words, message):
     assert done.exit_code == 2
     assert message in " ".join(done.output.split())
     assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------ the gallery
+def test_the_gallery_has_light_pictures_and_says_what_is_missing(ran, tmp_path, monkeypatch):
+    _, _, out = ran
+    for name in list(recipes.CATALOGUE):
+        monkeypatch.delitem(recipes.CATALOGUE, name)
+    for name in ("good", "fails", "breaks"):
+        monkeypatch.setitem(recipes.CATALOGUE, name, ENTRIES[name])
+    gallery = runpy.run_path(str(Path(__file__).parent.parent / "docs" / "gallery.py"))
+    noise = np.random.default_rng(0).integers(0, 256, (600, 1400, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")
+    heavy = (tmp_path / "noise.png").stat().st_size
+    assert len(gallery["light"](tmp_path / "noise.png")) <= gallery["MAX_BYTES"] < heavy
+    text = gallery["write"](None, out, tmp_path).read_text(encoding="utf-8")
+    assert sorted(path.name for path in (tmp_path / "gallery").iterdir()) == [
+        "fails.png", "good.png",
+    ]  # fmt: skip
+    assert "so far: good, fails." in text
+    assert (
+        "| [breaks](#breaks) | N Fig. 0 | not established by this run | E99 | broke off | –" in text
+    )
+    assert "**Checks failed.** It is *so*" in text
+    assert "> Everything | holds. **Holds**: not for `x < 0`." in text
 
 
 # ------------------------------------------------------------------ the catalogue

@@ -154,7 +154,7 @@ CATALOGUE: dict[str, Entry] = {
                 "reference values",
             ),
             "gdln_jax.recipes.contexts",
-            claim="The gated network of double-context pathways and the ReLU network agree exactly",
+            claim="A ReLU network learns as the gated network of double-context pathways does",
             standing="holds under conditions",
             proviso="in the mean, with the scale of each kind of pathway chosen; not exactly, nor "
             "at all times",
@@ -204,6 +204,11 @@ CATALOGUE: dict[str, Entry] = {
                 "reference values",
             ),
             "gdln_jax.recipes.gates",
+            claim="k-means on activation patterns finds the modules of a ReLU network",
+            standing="holds under conditions",
+            proviso="in all runs only if units are weighted by output power; the gated network "
+            "then imitates, it is not identical",
+            errata=("E24",),
         ),
         Entry(
             "claims",
