@@ -1,11 +1,18 @@
-"""The pages of the docs: their code runs as printed, in order, and says what the text says."""
+"""The pages of the docs: their code runs as printed, in order, and says what the text says; what
+they name exists; and every public name has its place in the reference.
+"""
 
+import importlib.util
 import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-DOCS = Path(__file__).parent.parent / "docs"
+from gdln_jax import recipes
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 
 
 def run(page):
@@ -34,3 +41,94 @@ def test_reduction_page(capsys):
     assert "2 classes of 15 edges" in printed
     assert "leaves the aligned manifold" in printed
     assert np.abs(scope["exact"].losses - scope["flow"].losses).max() < 1e-9
+
+
+def test_quickstart(capsys):
+    scope = run("index")
+    assert "Reduction(4 modes, 1 path groups, diagonal, residual " in capsys.readouterr().out
+    # First order in the step: eta times the rates of the modes, in units of the initial loss.
+    assert 0 < scope["gap"] < 0.05 * scope["theory"].losses[0]
+    assert scope["theory"].losses[-1] < 1e-3 * scope["theory"].losses[0]
+
+
+def test_certificate_page(capsys):
+    scope = run("certificate")
+    printed = capsys.readouterr().out
+    assert "off-diagonal" in printed
+    assert "on_inexact='coupled'" in printed
+    assert scope["gap"] < 1e-8
+
+
+def test_whitening_page(capsys):
+    scope = run("whiten")
+    printed = capsys.readouterr().out
+    assert "as they are: no common frames" in printed
+    assert scope["reduction"].residual < 1e-10
+
+
+def test_tolerances_page(capsys):
+    run("tolerances")
+    default, loose = map(float, re.findall(r"half time, ([\d.]+)", capsys.readouterr().out))
+    assert default == pytest.approx(0.5, abs=1e-6)
+    assert 1e-6 < abs(loose - 0.5) < 0.1
+
+
+def test_citation_page(capsys):
+    run("cite")
+    assert capsys.readouterr().out.count("@inproceedings") == 2
+
+
+# ---------------------------------------------------------------- what pages name
+def test_every_erratum_is_listed_with_tests_and_recipes_that_exist():
+    text = (DOCS / "errata.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (E\d+) \|(.*)\|$", text, flags=re.MULTILINE)
+    assert [name for name, _ in rows] == [f"E{k}" for k in range(1, 26)]
+    for name, row in rows:
+        shown = row.split(" | ")[-1]
+        tests = re.findall(r"`(tests/\w+\.py)::(\w+)`", shown)
+        made = re.findall(r"`gdln reproduce ([\w-]+)`", shown)
+        assert len(tests) + len(made) == shown.count("`") // 2 > 0, name
+        for file, test in tests:
+            assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), f"{name}: {test}"
+        assert set(made) <= set(recipes.CATALOGUE), name
+
+
+def test_errata_that_recipes_claim_are_those_of_the_page():
+    text = (DOCS / "errata.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| (E\d+) \|", text, flags=re.MULTILINE))
+    for entry in recipes.CATALOGUE.values():
+        assert set(entry.errata) <= listed, entry.name
+
+
+@pytest.fixture(scope="module")
+def pages():
+    """The hooks of the site, as a module."""
+    for needed in ("mkdocs", "latex2mathml"):
+        pytest.importorskip(needed, reason="the site needs the extra docs: pip install '.[docs]'")
+    spec = importlib.util.spec_from_file_location("pages", DOCS / "hooks" / "pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_public_name_is_in_the_reference(pages):
+    gdln = importlib.import_module("gdln_jax")
+    listed = set(re.findall(r"^::: ([\w.]+)$", "\n".join(pages.api_pages().values()), re.MULTILINE))
+    for name in gdln.__all__:
+        assert f"gdln_jax.{name}" in listed, name
+    for space in pages.namespaces():
+        namespace = getattr(gdln, space)
+        assert pages.members(space)
+        for name, value in vars(namespace).items():
+            ours = getattr(value, "__module__", "").startswith(f"gdln_jax.{space}")
+            if ours and not name.startswith("_"):
+                assert f"gdln_jax.{space}.{name}" in listed, f"{space}.{name}"
+
+
+def test_formulas_become_mathml(pages):
+    html = pages.on_page_content(r'a <span class="arithmatex">\(\tau &lt; b_e\)</span> c')
+    assert html.startswith("a <math")
+    assert "arithmatex" not in html
+    assert "&#x003C4;" in html

@@ -1,0 +1,155 @@
+"""What mkdocs does not do by itself: API pages, notebooks as pages, formulas without scripts.
+
+The API reference follows the table of contents in `gdln_jax/__init__.py` and those of its
+namespaces, so that a new public name is documented without an edit here. Nothing is imported: the
+sources are read.
+"""
+
+import ast
+import base64
+import functools
+import html
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "gdln_jax"
+# Outputs beyond this are shortened: a page shows what a cell does, not a log.
+_LONGEST = 4000
+
+
+# ------------------------------------------------------------------ API reference
+def top_level() -> dict[str, str]:
+    """Public name -> the room it comes from, as `gdln_jax/__init__.py` lists them for the type
+    checker; a namespace comes from itself.
+    """
+    names = {}
+    for node in ast.walk(_parsed(PACKAGE / "__init__.py")):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("gdln_jax"):
+            room = node.module.removeprefix("gdln_jax").lstrip(".")
+            names.update({alias.name: room or alias.name for alias in node.names if alias.asname})
+    return names
+
+
+def namespaces() -> list[str]:
+    """Namespaces that users type, such as `exact`."""
+    return [name for name, room in top_level().items() if room == name and _source(name)]
+
+
+def members(namespace: str) -> list[str]:
+    """Public names of a namespace: what it hands on, or defines itself."""
+    path = _source(namespace)
+    assert path is not None
+    tree = _parsed(path)
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return list(ast.literal_eval(node.value))
+    handed_on = [
+        alias.asname
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    ]
+    own = [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+    ]
+    return handed_on + own
+
+
+def api_pages() -> dict[str, str]:
+    """Path -> Markdown of every page of the API reference."""
+    apart = namespaces()
+    lines = ["# `gdln_jax`", "", "Everything is reached from `import gdln_jax as gdln`.", ""]
+    lines += [f"::: gdln_jax.{name}\n" for name in top_level() if name not in apart]
+    pages = {"api/index.md": "\n".join(lines)}
+    for name in apart:
+        lines = [f"# `gdln.{name}`", "", f"::: gdln_jax.{name}"]
+        lines += ["    options: {members: false, show_root_heading: false}", ""]
+        lines += [f"::: gdln_jax.{name}.{member}\n" for member in members(name)]
+        pages[f"api/{name}.md"] = "\n".join(lines)
+    return pages
+
+
+@functools.cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _source(name: str) -> Path | None:
+    places = (PACKAGE / name / "__init__.py", PACKAGE / f"{name}.py")
+    return next((path for path in places if path.exists()), None)
+
+
+# ------------------------------------------------------------------ notebooks
+def notebook_pages() -> dict[str, str]:
+    """Path -> Markdown of every notebook, with the outputs that it holds."""
+    return {
+        f"notebooks/{path.stem}.md": "\n\n".join(_cells(json.loads(path.read_text("utf-8"))))
+        for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
+    }
+
+
+def _cells(notebook: dict[str, Any]) -> Iterator[str]:
+    for cell in notebook["cells"]:
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            yield text
+        elif text.strip():
+            yield f"```python\n{text}\n```"
+            for output in cell["outputs"]:
+                yield from _output(output)
+
+
+def _output(output: dict[str, Any]) -> Iterator[str]:
+    data = output.get("data", {})
+    for kind in ("image/gif", "image/png"):
+        if kind in data:
+            encoded = base64.b64encode(base64.b64decode("".join(data[kind]))).decode()
+            yield f'<img alt="output of the cell above" src="data:{kind};base64,{encoded}">'
+            return
+    text = "".join(output.get("text", data.get("text/plain", "")))[:_LONGEST].rstrip()
+    if text:
+        yield f'<pre class="output"><code>{html.escape(text)}</code></pre>'
+
+
+# ------------------------------------------------------------------ what mkdocs calls
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the generated pages where the navigation names their folders."""
+    generated = {"notebooks/": notebook_pages(), "api/": api_pages()}
+    config.nav = [
+        {title: list(generated[value])} if str(value) in generated else {title: value}
+        for entry in config.nav or ()
+        for title, value in entry.items()
+    ]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages, and the files of the repository that are pages as they are."""
+    pages = {**api_pages(), **notebook_pages()}
+    pages["changelog.md"] = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    for path, content in pages.items():
+        files.append(File.generated(config, path, content=content))
+    return files
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    r"""Formulas become MathML, which browsers show without a script."""
+    for begin, end, display in ((r"\(", r"\)", "inline"), (r"\[", r"\]", "block")):
+        content = re.sub(
+            rf'<(span|div) class="arithmatex">{re.escape(begin)}(.*?){re.escape(end)}</\1>',
+            lambda found, display=display: convert(html.unescape(found[2]), display=display),
+            content,
+            flags=re.DOTALL,
+        )
+    return content
