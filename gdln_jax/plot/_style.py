@@ -9,8 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Widths in inches of one and of two columns.
-SINGLE, DOUBLE = 3.3, 6.8
+SINGLE = 3.3
+"""Width in inches of one column of a journal's page."""
+DOUBLE = 6.8
+"""Width in inches of two columns."""
 
 _OKABE_ITO = {
     "black": "#000000",
@@ -22,8 +24,6 @@ _OKABE_ITO = {
     "vermilion": "#D55E00",
     "purple": "#CC79A7",
 }
-# What colours stand for. They differ in lightness too, and lines in style, so that pictures can
-# be read in grey.
 COLOURS = {
     "trained": _OKABE_ITO["blue"],
     "untrained": _OKABE_ITO["orange"],
@@ -33,6 +33,8 @@ COLOURS = {
     "other": _OKABE_ITO["purple"],
     "faint": "#9A9A9A",
 }
+"""Colour of what is trained, untrained, shared, theory, random, other or faint. They differ in
+lightness too, and lines in style, so that pictures can be read in grey."""
 
 _RC: dict[Any, Any] = {
     "figure.dpi": 100,
