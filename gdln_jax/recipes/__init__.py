@@ -9,8 +9,9 @@ import importlib
 from typing import Any
 
 from gdln_jax.recipes._options import OptionError as OptionError
-from gdln_jax.recipes._options import closest, with_values
+from gdln_jax.recipes._options import closest as _closest
 from gdln_jax.recipes._options import describe as describe
+from gdln_jax.recipes._options import with_values as with_values
 from gdln_jax.recipes._recipe import Check as Check
 from gdln_jax.recipes._recipe import Entry as Entry
 from gdln_jax.recipes._recipe import Progress as Progress
@@ -248,7 +249,7 @@ CATALOGUE: dict[str, Entry] = {
 def entry(name: str) -> Entry:
     """The line of the catalogue for `name`; `OptionError`, with the nearest name, if none is."""
     if name not in CATALOGUE:
-        raise OptionError(f"there is no recipe {name!r}{closest(name, CATALOGUE)}")
+        raise OptionError(f"there is no recipe {name!r}{_closest(name, CATALOGUE)}")
     return CATALOGUE[name]
 
 
