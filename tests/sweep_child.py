@@ -21,7 +21,7 @@ import xarray  # noqa: F401
 import gdln_jax as gdln
 
 KEY = jax.random.PRNGKey  # made after the fork: a key is on a device
-AXES = {"size": [3, 4], "seed": list(range(60)), "scale": [0.5, 1.0]}
+AXES = {"size": [3, 4], "seed": list(range(160)), "scale": [0.5, 1.0]}
 
 
 def fn(key, size, seed, scale):
