@@ -202,6 +202,39 @@ def test_the_batch_follows_the_memory_that_the_program_needs():
     np.testing.assert_allclose(*values, rtol=1e-12, atol=1e-12)
 
 
+def square(key, x):
+    del key
+    return x**2
+
+
+@pytest.fixture
+def tight(monkeypatch):
+    """A device with room for two points, which the compiler's account does not know of."""
+    tried, run = [], Program._run
+
+    def attempt(self, numbers):
+        tried.append(self.batch)
+        if self.batch > 2:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")
+        return run(self, numbers)
+
+    monkeypatch.setattr(Program, "_run", attempt)
+    return tried
+
+
+def test_a_batch_that_runs_out_of_memory_is_halved_until_it_fits(tight):
+    done = gdln.sweep(square, {"x": np.arange(7.0)}, key=KEY, progress=False)
+    assert tight == [7, 3, 1, 1, 1, 1, 1, 1, 1]  # the batch that fits is kept for the rest
+    np.testing.assert_array_equal(done["value"], np.arange(7.0) ** 2)
+    assert (done["status"] == 0).all()
+
+
+def test_a_batch_that_was_asked_for_is_not_changed_behind_ones_back(tight):
+    with pytest.raises(RuntimeError, match=r"batch of 8 points: pass a smaller batch=, .* 4"):
+        gdln.sweep(square, {"x": np.arange(8.0)}, key=KEY, batch=8, progress=False)
+    assert tight == [8]
+
+
 def test_the_budget_is_a_share_of_what_is_free():
     assert 2**20 < budget(jax.local_devices()[0]) < 2**42
 
