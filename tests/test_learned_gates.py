@@ -301,30 +301,23 @@ def _margin_arrays(delta) -> tuple[Any, Any]:
     return data.inputs["x"], data.targets["y"][:, 0]
 
 
-@pytest.fixture(scope="module")
-def runs():
-    return learned.simulate(4, seed=1)
-
-
 @pytest.mark.slow
 class TestRecovery:
-    """Starts and seeds other than the recipe's."""
+    """Other starts than the recipe's; the margin task is on the page, see below."""
 
-    def test_all_checks_pass_and_say_how_often(self, runs):
-        checks, facts = learned.check(runs)
-        rates = [c for c in checks if "starts that find" in c.name]
-        assert len(rates) == 2
-        for one in checks:
-            # Four starts are too few for a rate.
-            assert one.passed or one in rates, one
-        assert "the faster gating at 6 of 6 margins" in learned.verdict(runs, facts)
+    def test_the_shared_pathway_of_routing(self):
+        found = learned.recover_routing(jax.random.key(11), 16)
+        assert found.success[found.best]  # few do: 1 of 16 here, 8 of the recipe's 24
+        # Found from undecided gates, and faster than what the others ended in, if they got there.
+        assert np.all(found.start < 0.75)
+        others = np.nan_to_num(found.times[~found.success], nan=np.inf)
+        assert found.times[found.success].max() < others.min(initial=np.inf)
 
-    def test_both_regimes_and_what_tells_them_apart(self, runs):
-        held = learned.held(runs)
-        assert np.all(held[-1, 0] < 0.2)
-        assert np.all(held[-1, -1] > 0.8)
-        # Without a leak fast gates are caught on one side and switch less.
-        assert np.median(held[0, -1]) < np.median(held[1, -1])
+    def test_the_double_contexts_of_all_subsets(self):
+        found = learned.recover_contexts(jax.random.key(12), 12)
+        assert found.success[found.best]
+        assert found.rate >= 0.15
+        assert found.times[found.success].max() < found.times[~found.success].min(initial=np.inf)
 
 
 @pytest.mark.slow

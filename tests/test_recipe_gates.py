@@ -6,6 +6,7 @@ import equinox as eqx
 import numpy as np
 import pytest
 
+from gdln_jax.recipes import _gates_learned as learning
 from gdln_jax.recipes import gates
 from gdln_jax.recipes._gates_figure import dataset, draw
 
@@ -49,6 +50,26 @@ def test_the_picture(runs):
     assert data["gap"].shape == (6, 2)
     assert len(draw(data, facts).axes) == 7  # three centroids, their bar, three panels
     assert "imitation, not identity" in gates._verdict(runs, facts)
+
+
+@pytest.mark.slow
+def test_the_part_on_learned_gates(runs):
+    found = learning.simulate(24, 0, short=True)
+    checks, numbers = learning.check(found)
+    assert all(check.passed for check in checks)
+    assert "the faster gating at 6 of 6 margins" in learning.verdict(found, numbers)
+    _, facts = gates.check(OPTIONS, runs)
+    data = dataset(runs, facts)
+    learning.record(data, found)
+    assert data["learned_gating"].dims == ("margin", "start")
+    assert len(draw(data, facts, (found, numbers)).axes) == 11  # four panels more
+    wrong = dataclasses.replace(
+        found,
+        corners=1.1 * found.corners,
+        margin=1 - found.margin,
+        blocks={**found.blocks, "held": 1 - found.blocks["held"]},
+    )
+    assert not any(check.passed for check in learning.check(wrong)[0])
 
 
 @pytest.mark.parametrize("wrong", [{"elbow_seeds": 13}, {"snapshots": 1}, {"std": 0.0}])

@@ -203,6 +203,7 @@ CATALOGUE: dict[str, Entry] = {
                 "number of modules from outputs over training",
                 "imitation gap beside the spread of ReLU networks",
                 "reference values",
+                "gates learned through the dynamics: margin, routing, contexts, blocks of tasks",
             ),
             "gdln_jax.recipes.gates",
             claim="k-means on activation patterns finds the modules of a ReLU network",

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from gdln_jax import plot
 from gdln_jax.plot import COLOURS
+from gdln_jax.recipes import _gates_learned_figure as learned
 
 if TYPE_CHECKING:
     from gdln_jax.recipes.gates import Runs
@@ -44,12 +45,15 @@ def dataset(runs: Runs, facts: dict[str, Any]) -> xr.Dataset:
     return data
 
 
-def draw(data: xr.Dataset, facts: dict[str, Any]) -> Figure:
-    """Draw all panels; `facts` are the numbers to print in them."""
+def draw(data: xr.Dataset, facts: dict[str, Any], part: tuple[Any, Any] | None = None) -> Figure:
+    """Draw all panels; `facts` are the numbers to print in them, `part` the learned gates."""
     with plot.style():
-        figure = plot.figure(plot.DOUBLE, 4.6)
-        rows = figure.add_gridspec(2, 1, height_ratios=[1.0, 1.15])
+        heights = [2.1, 2.5, *([] if part is None else [4.2])]
+        figure = plot.figure(plot.DOUBLE, sum(heights))
+        rows = figure.add_gridspec(len(heights), 1, height_ratios=heights)
         top, bottom = (figure.add_subfigure(rows[k]) for k in range(2))
+        if part is not None:
+            learned.draw(figure.add_subfigure(rows[2]), *part, "efghij")
         centroids = top.subplots(1, len(_SHOWN))
         elbow, gap, runs = bottom.subplots(1, 3, width_ratios=[1.1, 1.1, 0.8])
         _centroids(centroids, data)

@@ -10,25 +10,30 @@ from gdln_jax.recipes import _gates_learned as learned
 
 
 def draw(figure: Any, runs: learned.LearnedRuns, facts: dict[str, Any], labels: str) -> None:
-    """Draw six panels on a figure or subfigure about 6.8 x 4 inches; `labels` are their letters."""
-    top, bottom = figure.subfigures(2, 1, height_ratios=[1, 1.05])
-    a, right = top.subfigures(1, 2, width_ratios=[1, 2.1])
-    a = a.subplots()
-    routing = right.subplots(1, 4, width_ratios=[1, 1, 1, 1])
-    d, e, f = bottom.subplots(1, 3, width_ratios=[1.25, 1.25, 1])
+    """Draw the panels on a figure or subfigure 6.8 inches wide; `labels` are their letters."""
+    if runs.routing is None or runs.contexts is None:
+        panels = list(figure.subplots(2, 2).ravel())
+        a, f, d, e = panels
+    else:
+        top, bottom = figure.subfigures(2, 1, height_ratios=[1, 1.05])
+        a, right = top.subfigures(1, 2, width_ratios=[1, 2.1])
+        a = a.subplots()
+        d, e, f = bottom.subplots(1, 3, width_ratios=[1.25, 1.25, 1])
+        axes = right.subplots(1, 4)
+        _gates(axes[:2], runs.routing, "pathway", "route")
+        _gates(axes[2:], runs.contexts, "context", "pathway")
+        right.suptitle(
+            f"one shared pathway: {runs.routing.rate:.0%}        "
+            f"all contexts but one: {runs.contexts.rate:.0%} of starts",
+            fontsize=8,
+        )
+        panels = [a, axes[0], axes[2], d, e, f]
     _margin(a, runs, facts)
-    _gates(routing[:2], runs.routing, "pathway", "route")
-    routing[0].figure.suptitle(
-        f"one shared pathway: {runs.routing.rate:.0%}        "
-        f"all contexts but one: {runs.contexts.rate:.0%} of starts",
-        fontsize=8,
-    )
-    _gates(routing[2:], runs.contexts, "context", "pathway")
     slow, fast = 0, len(learned.RATES) - 1
     for ax, rate, name in ((d, slow, "forgetful"), (e, fast, "flexible")):
         _blocks(ax, runs, rate, name)
     _held(f, runs, facts)
-    for ax, name in zip((a, routing[0], routing[2], d, e, f), labels, strict=True):
+    for ax, name in zip(panels, labels[: len(panels)], strict=True):
         plot.panel_label(ax, name)
 
 
@@ -57,7 +62,6 @@ def _gates(axes: Any, found: learned.Recovery, columns: str, rows: str) -> None:
 
 
 def _blocks(ax: Any, runs: learned.LearnedRuns, rate: int, name: str) -> None:
-    last = learned.LEAKS[-1]
     shown = 6 * learned.PER_BLOCK + 1
     t = learned.BLOCK_TIME * np.arange(shown) / learned.PER_BLOCK
     loss, gate = (np.asarray(runs.blocks[k])[-1, rate, 0, :shown] for k in ("loss", "gates"))
@@ -66,8 +70,8 @@ def _blocks(ax: Any, runs: learned.LearnedRuns, rate: int, name: str) -> None:
         ax.plot(t, gate[:, k], color=colour, linestyle=":", label=f"gate {k + 1}")
     for k in range(1, 6, 2):
         ax.axvspan(k * learned.BLOCK_TIME, (k + 1) * learned.BLOCK_TIME, color="0.93", zorder=0)
-    ax.set(xlabel="time $t/\\tau$", xlim=(0, t[-1]), ylim=(0, None),
-           title=f"{name}: rate {learned.RATES[rate]:g}, leak {last:g}")  # fmt: skip
+    ax.set(xlabel="time $t/\\tau$", xlim=(0, t[-1]), ylim=(0, 5.4),
+           title=f"{name}: gates at rate {learned.RATES[rate]:g}")  # fmt: skip
     ax.title.set_fontsize(8)
     if rate == 0:
         ax.set_ylabel("loss $L$, gate")

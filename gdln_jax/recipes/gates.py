@@ -1,12 +1,13 @@
 """H Fig. 8-9: the gates of ReLU networks by k-means, how many, and how well they imitate.
 
 H leaves the number of modules, the distance and the robustness open: here they are measured, over
-seeds. Errata: E14, E19, E24.
+seeds. A second part learns gates by differentiating through the dynamics (`_gates_learned`).
+Errata: E14, E19, E23, E24.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from gdln_jax import relu, tasks
 from gdln_jax._plan import pack
 from gdln_jax._trajectory import Trajectory
 from gdln_jax.recipes import _ensembles as sim
+from gdln_jax.recipes import _gates_learned as learning
 from gdln_jax.recipes._gates_figure import dataset, draw
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
 from gdln_jax.relu import GateChoice, ImitationGap
@@ -40,6 +42,8 @@ class Options:
         seeds, seed: ReLU networks. elbow_seeds: of them, held against gated networks.
         relu_width, std, learning_rate, steps: of the ReLU networks, H Table 1; the learning rate
             is of the loss summed over examples. snapshots: records over the run.
+        learned: the part on learned gates: all of it, without routing and contexts, or none.
+        starts: random starts of each problem of that part.
     """
 
     seeds: int = 12
@@ -50,10 +54,14 @@ class Options:
     learning_rate: float = 1e-3
     steps: int = 8000
     snapshots: int = 80
+    learned: Literal["all", "short", "none"] = "all"
+    starts: int = 24
 
     def __post_init__(self) -> None:
         sim.check_numbers(
-            self, ("seeds", "elbow_seeds", "relu_width", "steps"), ("std", "learning_rate")
+            self,
+            ("seeds", "elbow_seeds", "relu_width", "steps", "starts"),
+            ("std", "learning_rate"),
         )
         if not 1 <= self.elbow_seeds <= self.seeds:
             raise ValueError(f"elbow_seeds must be 1 to seeds = {self.seeds}")
@@ -61,7 +69,9 @@ class Options:
             raise ValueError(f"snapshots must be 2 to steps = {self.steps}")
 
 
-QUICK = {"seeds": 6, "elbow_seeds": 2, "learning_rate": 4e-3, "steps": 2000}
+QUICK = {
+    "seeds": 6, "elbow_seeds": 2, "learning_rate": 4e-3, "steps": 2000, "learned": "short",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -78,17 +88,26 @@ class Runs:
 
 def run(options: Options, progress: Progress = silent) -> Result:
     """Make H Fig. 8-9."""
-    runs = simulate(options, progress)
-    progress(0.9, "checks")
-    checks, facts = check(options, runs)
-    data = dataset(runs, facts)
+    o, part = options, None
+    runs = simulate(o, lambda done, doing: progress(0.6 * done, doing))
+    checks, facts = check(o, runs)
+    data, verdict = dataset(runs, facts), _verdict(runs, facts)
+    if o.learned != "none":
+        found = learning.simulate(
+            o.starts, o.seed, lambda done, doing: progress(0.6 + 0.35 * done, doing),
+            short=o.learned == "short",
+        )  # fmt: skip
+        more, numbers = learning.check(found)
+        checks, part = [*checks, *more], (found, numbers)
+        learning.record(data, found)
+        verdict = f"{verdict} {learning.verdict(found, numbers)}"
     progress(1.0, "picture")
     return Result(
         name="gates",
         data=data,
         checks=tuple(checks),
-        figure=lambda: draw(data, facts),
-        verdict=_verdict(runs, facts),
+        figure=lambda: draw(data, facts, part),
+        verdict=verdict,
         notes=tuple(_notes(runs, facts)),
         options={field.name: getattr(options, field.name) for field in fields(options)},
     )
