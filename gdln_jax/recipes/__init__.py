@@ -79,6 +79,24 @@ CATALOGUE: dict[str, Entry] = {
             errata=("E7", "E10", "E11", "E12"),
         ),
         Entry(
+            "initialisation",
+            "N Fig. 6",
+            "From small to large initial weights: a shared code and transfer, or neither",
+            (
+                "zero-shot error in the reference's bands; exponent in sigma_0",
+                "rich end: loss = Eq. 15 from projected b(0)",
+                "lazy end: loss = linear theory of the kernel at t = 0",
+                "movement of kernel and weights, alignment of the code across domains",
+                "steps: stable, and half of them tell the same",
+            ),
+            "gdln_jax.recipes.initialisation",
+            claim="Small initial weights learn by the race and transfer; large ones are NTK-like",
+            standing="holds under conditions",
+            proviso="from the effective b(0); at the paper's width the largest scale still moves "
+            "its kernel by a quarter, and width alone does not make it lazy",
+            errata=("E9",),
+        ),
+        Entry(
             "xor",
             "N Fig. 3",
             "XoR by four gated pathways and by ReLU networks, which find the four cell types",

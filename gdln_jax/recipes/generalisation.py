@@ -20,8 +20,8 @@ from gdln_jax import init, tasks
 from gdln_jax._descent import train
 from gdln_jax._network import GatedNetwork
 from gdln_jax._trajectory import OK
-from gdln_jax.losses import mse
 from gdln_jax.recipes import _ensembles as sim
+from gdln_jax.recipes import _route_maps
 from gdln_jax.recipes._generalisation_figure import dataset, draw
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
@@ -134,7 +134,9 @@ def simulate(options: Options, progress: Progress = silent) -> Runs:
         rows.append(np.column_stack([np.full(len(labels), m), labels, gaps, trained, untrained]))
     table = np.concatenate(rows)
     whole = [table[:, c].astype(int) for c in range(4)]
-    return Runs(*whole, *(table[:, c] for c in range(4, 7)), engine=_against_engine(o))
+    return Runs(
+        *whole, *(table[:, c] for c in range(4, 7)), engine=_route_maps.against_engine(o.seed)
+    )
 
 
 def _patterns(options: Options, m: int) -> tuple[np.ndarray, np.ndarray]:
@@ -161,19 +163,6 @@ def _patterns(options: Options, m: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(labels), np.stack(patterns)
 
 
-def _loss(stacks: Any, pattern: Any, y: Any) -> Any:
-    """The routing loss from maps of routes: what mse is for one-hot base inputs."""
-    missed = jnp.sum((y - _maps(stacks)) ** 2, axis=(2, 3))
-    return jnp.sum(pattern * missed) / (2 * y.shape[1] * jnp.sum(pattern))
-
-
-def _maps(stacks: Any) -> Any:
-    """(input, output, y, x) maps of all routes."""
-    first, hidden, third = stacks
-    inner = jnp.einsum("gh,ihx->igx", hidden[0], first)
-    return jnp.einsum("jyg,igx->ijyx", third, inner)
-
-
 def _train(options: Options, m: int, seeds: np.ndarray, patterns: np.ndarray) -> np.ndarray:
     """Relative errors (run, input, output) after training, float32."""
     o = options
@@ -193,10 +182,9 @@ def _train(options: Options, m: int, seeds: np.ndarray, patterns: np.ndarray) ->
         stacks = tuple(w.astype(jnp.float32) for w in net.stacks)
         out = train(
             stacks, chosen[network], optimizer=optax.sgd(rate), steps=steps, save_every=steps,
-            loss=lambda w, p: _loss(w, p, y), keep_models=False,
+            loss=lambda w, p: _route_maps.loss(w, p, y), keep_models=False,
         )  # fmt: skip
-        missed = jnp.sum((y - _maps(out.final)) ** 2, axis=(2, 3))
-        return {"errors": missed / jnp.sum(y**2), "status": out.status}
+        return {"errors": _route_maps.errors(out.final, y), "status": out.status}
 
     axes = {"network": np.arange(len(patterns))}
     # The key of the sweep is not used: see above.
@@ -206,18 +194,6 @@ def _train(options: Options, m: int, seeds: np.ndarray, patterns: np.ndarray) ->
     if len(bad):
         raise OptionError(f"M = {m}, network {bad[0]} diverged; use a smaller learning_rate")
     return np.asarray(errors, float)
-
-
-def _against_engine(options: Options) -> float:
-    """Loss and gradient of `_loss` against the package's mse of the task, relative, one network."""
-    task = tasks.routing(4, 2, width=8)
-    net = GatedNetwork.init(task.graph, init.xavier(1.0), key=jax.random.key(options.seed))
-    y = jnp.asarray(tasks.hierarchy_features())
-    pattern = jnp.asarray(task.meta["pattern"], float)
-    ours = jax.value_and_grad(partial(_loss, pattern=pattern, y=y))(net.stacks)
-    theirs = jax.value_and_grad(mse)(net, net.prepare(task.data))
-    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
-    return max(float(jnp.linalg.norm(a - b) / jnp.linalg.norm(b)) for a, b in pairs)
 
 
 # ------------------------------------------------------------------ checks
