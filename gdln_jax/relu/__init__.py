@@ -15,6 +15,8 @@ from gdln_jax.relu._gates import discover_gates as discover_gates
 from gdln_jax.relu._gates import snapshot as snapshot
 from gdln_jax.relu._gates_choice import GateChoice as GateChoice
 from gdln_jax.relu._gates_choice import choose_k as choose_k
+from gdln_jax.relu._gates_fit import ScaleFit as ScaleFit
+from gdln_jax.relu._gates_fit import fit_scales as fit_scales
 from gdln_jax.relu._gates_network import build_gated as build_gated
 from gdln_jax.relu._head_start import HeadStart as HeadStart
 from gdln_jax.relu._head_start import head_start as head_start

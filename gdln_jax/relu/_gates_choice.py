@@ -123,7 +123,7 @@ def choose_k(
     if not ks:
         raise ValueError(f"only {possible} different patterns occur; ks must start below that.")
     modules = tuple(discover_gates(snapshots, k=k, seed=seed) for k in ks)
-    outputs = _gated_outputs(runs, data, modules, learning_rate, std, key, width)
+    outputs = gated_outputs(runs, data, modules, learning_rate, std, key, width)
     wanted = np.asarray(snapshots.output, float)
     energy = np.mean(wanted**2)
     gap = np.stack([np.mean((o - wanted) ** 2, axis=(1, 2, 3)) for o in outputs]) / energy
@@ -168,7 +168,7 @@ def _least(gap: np.ndarray) -> int:
     return int(np.argmin(np.nan_to_num(gap.mean(axis=1), nan=np.inf)))
 
 
-def _gated_outputs(
+def gated_outputs(
     runs: Trajectory,
     data: GatedData,
     modules: tuple[GateModules, ...],
@@ -176,8 +176,12 @@ def _gated_outputs(
     std: float,
     key: PRNGKeyArray,
     width: int,
+    factors: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Outputs (k, seed, time, example, y) of gated networks trained as the runs were."""
+    """Outputs (k, seed, time, example, y) of gated networks trained as the runs were.
+
+    Pathways start as the units of their module do, times `factors` (module,) where given.
+    """
     ts = np.asarray(runs.ts)[0]
     steps, every = int(ts[-1]), int(ts[1] - ts[0])
     if not np.array_equal(ts, np.append(np.arange(0, steps, every), steps)):
@@ -189,6 +193,8 @@ def _gated_outputs(
     for i, found in enumerate(modules):
         gates[i, : found.k] = found.gates
         scales[i, : found.k] = np.sqrt(np.maximum(mean_units(found), 1) / width)
+        if factors is not None:
+            scales[i, : found.k] *= factors
     data = jax.tree.map(lambda a: a.astype(dtype), data)
     keys = jax.random.split(key, runs.ts.shape[0])
     g, c, r, s = (jnp.asarray(a, dtype) for a in (gates, scales, rate, std))
