@@ -184,6 +184,25 @@ def test_ntk_of_a_gated_network_sees_the_gates(routing, key):
     np.testing.assert_allclose(theta, jnp.einsum("akp,blp->akbl", flat, flat), atol=1e-10)
 
 
+def test_the_memory_of_the_ntk_is_bounded(key):
+    # Memory beyond the kernel is `block` times the weights, not (examples x outputs) times.
+    graph = gdln.Graph.chain([2, 40, 40, 3])
+    net = random_net(graph, key)
+    weights = sum(leaf.nbytes for leaf in jax.tree.leaves(net))
+
+    def scratch(n, block):
+        data = gdln.GatedData({"x": jnp.ones((n, 2))}, {"y": jnp.zeros((n, 3))})
+        program = jax.jit(lambda m: measures.empirical_ntk(m, data, block=block))
+        return program.lower(net).compile().memory_analysis().temp_size_in_bytes
+
+    few, many = scratch(8, 4), scratch(64, 4)
+    kernel = (64 * 3) ** 2 * 8
+    # The Jacobian of 64 examples alone would be 192 times the weights.
+    assert many < 3 * kernel + 30 * weights
+    assert many - few < 3 * kernel + 5 * weights
+    assert scratch(64, 64) - many > 30 * weights
+
+
 def test_ntk_of_any_module(key):
     model = eqx.nn.Linear(3, 2, use_bias=False, key=key)
     x = jnp.eye(3)

@@ -153,7 +153,7 @@ def _errors(ax: Any, data: xr.Dataset, facts: dict[str, Any]) -> None:
     plot.curve(ax, x, nothing, theory=True, linewidth=0.9, label="nothing transferred")
     slope = facts["exponent"][0]
     at, value = x[0], float(np.nanmedian(data["untrained"].values[0]))
-    ax.annotate(f"$\\propto\\sigma_0^{{{slope:.1f}}}$", (at, value), (-2, 9),
+    ax.annotate(f"$\\propto\\sigma_0^{{{slope:.1f}}}$", (at, value), (-2, 22),
                 textcoords="offset points", ha="left", color=COLOURS["untrained"])  # fmt: skip
     ax.set(xscale="log", yscale="log", xlabel="init scale $\\sigma_0$", ylabel="relative error")
     ax.set_ylim(1e-14, 1e6)
