@@ -193,7 +193,9 @@ def test_the_memory_of_the_ntk_is_bounded(key):
     def scratch(n, block):
         data = gdln.GatedData({"x": jnp.ones((n, 2))}, {"y": jnp.zeros((n, 3))})
         program = jax.jit(lambda m: measures.empirical_ntk(m, data, block=block))
-        return program.lower(net).compile().memory_analysis().temp_size_in_bytes
+        memory = program.lower(net).compile().memory_analysis()
+        assert memory is not None
+        return memory.temp_size_in_bytes
 
     few, many = scratch(8, 4), scratch(64, 4)
     kernel = (64 * 3) ** 2 * 8
