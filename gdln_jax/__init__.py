@@ -4,6 +4,7 @@ A name is imported from its room when it is first used (PEP 562), so that `impor
 nothing. To add a name: one line in `_ROOMS` and one under `TYPE_CHECKING`.
 """
 
+import difflib
 import importlib
 import sys
 from types import ModuleType
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from gdln_jax._times import time_to as time_to
     from gdln_jax._times import unlearned as unlearned
     from gdln_jax._times import until_learned as until_learned
+    from gdln_jax._trajectory import PlateauWarning as PlateauWarning
     from gdln_jax._trajectory import Trajectory as Trajectory
     from gdln_jax.losses import cross_entropy as cross_entropy
     from gdln_jax.losses import mse as mse
@@ -75,7 +77,7 @@ else:
         "losses": ("mse", "cross_entropy"),
         "_flow": ("gradient_flow",),
         "_descent": ("train", "flow_time", "LostUpdatesWarning"),
-        "_trajectory": ("Trajectory",),
+        "_trajectory": ("Trajectory", "PlateauWarning"),
         "_statistics": ("path_statistics", "PathStatistics", "path_sum_gradient"),
         "_reduction": (
             "reduce",
@@ -111,7 +113,9 @@ else:
 
     def __getattr__(name):
         if name not in _ROOM_OF:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            near = difflib.get_close_matches(name, _ROOM_OF, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
         room = importlib.import_module(f"{__name__}.{_ROOM_OF[name]}")
         value = getattr(room, name) if name in _ROOMS[_ROOM_OF[name]] else room
         globals()[name] = value

@@ -18,6 +18,12 @@ from jaxtyping import Array, Float, Int
 from gdln_jax._checks import check_keys, listed
 from gdln_jax._graph import Graph
 
+# (wanted, given) number of axes -> what to do about it.
+_SHAPE_HINTS = {
+    (2, 1): ", e.g. array[:, None]",
+    (1, 0): ": one gate per example, e.g. np.full(n, gate)",
+    (1, 2): ": a gate is one number per example, for all units of a node or edge alike",
+}
 _FLOATS = (np.dtype("float32"), np.dtype("float64"))
 
 
@@ -108,7 +114,8 @@ class GatedData(eqx.Module):
                 if v.shape[0] != n:
                     raise ValueError(
                         f"{field}[{k!r}] has {v.shape[0]} examples but inputs[{first!r}] has "
-                        f"{n}; all arrays need the same leading length."
+                        f"{n}; all arrays need the same leading length"
+                        f"{_transposed(v, n)}."
                     )
         self.weights = _weights(weights, n, first, dtype)
 
@@ -131,6 +138,17 @@ class GatedData(eqx.Module):
                     f"node_gates names the input node {name!r}; input nodes have no node gate. "
                     f"Gate its edges instead: edge_gates="
                     f"{{{graph.outgoing[name][0].name!r}: ...}}."
+                )
+            if name in graph.edge_index:
+                raise ValueError(
+                    f"node_gates names the edge {name!r}; pass it in edge_gates, the fourth "
+                    "argument."
+                )
+        for name in self.edge_gates:
+            if name in graph.nodes and name not in graph.edge_index:
+                raise ValueError(
+                    f"edge_gates names the node {name!r}; pass it in node_gates, the third "
+                    "argument."
                 )
         check_keys(self.node_gates, graph.nodes, "node_gates", "a node of the graph")
         check_keys(self.edge_gates, graph.edge_index, "edge_gates", "an edge of the graph")
@@ -230,12 +248,13 @@ def _array(value: Any, name: str, ndim: int, dtype: np.dtype) -> Array:
             raw = np.asarray(value)
         except ValueError:  # rows of unequal length
             raise ValueError(f"{name} is no array: its rows differ in length.") from None
-        if raw.dtype.kind not in "fiub":
+        low = jnp.issubdtype(raw.dtype, jnp.floating) and raw.dtype not in _FLOATS
+        if raw.dtype.kind not in "fiub" and not low:
             raise ValueError(
                 f"{name} has dtype {raw.dtype}; it must hold real numbers (a gate is a number, "
                 "say 0 or 1)."
             )
-        if raw.dtype.kind == "f" and raw.dtype not in _FLOATS:
+        if low:
             raise ValueError(
                 f"{name} has dtype {raw.dtype}; use float32 or float64: learning from small "
                 "initial weights underflows in lower precision."
@@ -246,9 +265,16 @@ def _array(value: Any, name: str, ndim: int, dtype: np.dtype) -> Array:
         array = jnp.asarray(raw, dtype)
     if array.ndim != ndim:
         wanted = "(examples, features)" if ndim == 2 else "(examples,)"
-        hint = ", e.g. array[:, None]" if (ndim, array.ndim) == (2, 1) else ""
+        hint = _SHAPE_HINTS.get((ndim, array.ndim), "")
         raise ValueError(f"{name} has shape {array.shape}; expected {wanted}{hint}.")
     return array
+
+
+def _transposed(array: Array, n: int) -> str:
+    """A hint for features by examples, the papers' way round."""
+    if array.ndim == 2 and array.shape[1] == n:
+        return ". Arrays are (examples, features): pass its transpose, array.T"
+    return ""
 
 
 def _weights(weights: Any, n: int, first: str, dtype: np.dtype) -> Array:

@@ -15,10 +15,11 @@ import numpy as np
 import optax
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from gdln_jax._boundary import check_model, check_random_key
 from gdln_jax._checks import check_integer
 from gdln_jax._data import GatedData, is_concrete
 from gdln_jax._schedule import Schedule, at_time
-from gdln_jax._trajectory import DIVERGED, OK, Trajectory, keeps_models
+from gdln_jax._trajectory import DIVERGED, OK, Trajectory, keeps_models, warn_of_plateau
 from gdln_jax.losses import mse
 
 
@@ -83,8 +84,10 @@ def train(
 
     **Raises:** `ValueError` for a bad number of steps or batch size; `FloatingPointError` with
     the step when training diverges. Warns `LostUpdatesWarning` when rounding would swallow most
-    of the first update.
+    of the first update, and `PlateauWarning` when the run ends before anything is learned (one
+    run only, not under `jit` or `vmap`).
     """
+    check_model(model)
     steps = check_integer(steps, "steps", minimum=1)
     save_every = check_integer(save_every, "save_every", minimum=1)
     if not isinstance(optimizer, optax.GradientTransformation):
@@ -112,6 +115,8 @@ def train(
             "large for these data (plain gradient descent needs eta < 2 / largest curvature); "
             "make it smaller, or pass throw=False to keep what there is."
         )
+    if not isinstance(data, Schedule):
+        warn_of_plateau(trajectory, model, data, loss)
     return trajectory
 
 
@@ -200,6 +205,7 @@ def _check_batch(batch_size: Any, data: Any, key: Any) -> None:
         raise ValueError(f"batch_size is {batch_size} but there are {data.num_examples} examples.")
     if key is None:
         raise ValueError("batch_size needs key=jax.random.key(seed) to draw the examples with.")
+    check_random_key(key)
 
 
 def _warn_of_lost_updates(

@@ -14,9 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from gdln_jax._boundary import check_increasing, check_model
 from gdln_jax._data import is_concrete
 from gdln_jax._schedule import Schedule, at_time
-from gdln_jax._trajectory import DIVERGED, GAVE_UP, OK, Trajectory, keeps_models
+from gdln_jax._trajectory import (
+    DIVERGED,
+    GAVE_UP,
+    OK,
+    Trajectory,
+    keeps_models,
+    warn_of_plateau,
+)
 from gdln_jax.losses import mse
 
 # Relative tolerances per precision: a few digits above rounding for float64, so that theory and
@@ -67,8 +75,10 @@ def gradient_flow(
     - `progress`: show diffrax's text progress meter.
 
     **Raises:** `ValueError` for times that do not increase or bad tolerances; `RuntimeError`
-    with the reason and the time reached when the solver gives up.
+    with the reason and the time reached when the solver gives up. Warns `PlateauWarning` when
+    the run ends before anything is learned (one run only, not under `jit` or `vmap`).
     """
+    check_model(model)
     ts = _checked_times(ts)
     for name, value in (("rtol", rtol), ("atol", atol), ("tau", tau)):
         _check_positive_scalar(value, name)
@@ -95,6 +105,8 @@ def gradient_flow(
     )  # fmt: skip
     if throw and is_concrete((trajectory, reached)) and int(trajectory.status) != OK:
         raise RuntimeError(_failure(trajectory, float(reached), max_steps))
+    if not isinstance(data, Schedule):
+        warn_of_plateau(trajectory, model, data, loss)
     return trajectory
 
 
@@ -190,9 +202,7 @@ def _checked_times(ts: ArrayLike | Sequence[float | int]) -> Array:
             "jnp.linspace(0., 10., 101)."
         )
     if is_concrete(array):
-        values = np.asarray(array)
-        if not np.all(np.isfinite(values)) or not np.all(np.diff(values) > 0):
-            raise ValueError("ts must be finite and strictly increasing.")
+        check_increasing(np.asarray(array))
     return array
 
 

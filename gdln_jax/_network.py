@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from gdln_jax._boundary import check_gated_data, check_graph
 from gdln_jax._checks import check_keys
 from gdln_jax._data import GatedData, is_concrete
 from gdln_jax._graph import Graph
@@ -117,6 +118,7 @@ class GatedNetwork(eqx.Module):
             raise ValueError(
                 f"init is {init!r}; pass an initialiser such as gdln.init.orthogonal(0.1)."
             )
+        check_graph(graph)
         weights = init(graph, key)
         if isinstance(weights, tuple):
             return cls.from_stacks(graph, weights)
@@ -144,6 +146,8 @@ class GatedNetwork(eqx.Module):
 
     def prepare(self, data: GatedData | PackedData) -> PackedData:
         """Arrange data for repeated evaluation: packed where values can be seen."""
+        if not isinstance(data, PackedData):
+            check_gated_data(data)
         if isinstance(data, PackedData) or is_concrete(data):
             return pack(self.graph, data)
         return unpacked(self.graph, data)
@@ -155,7 +159,8 @@ class GatedNetwork(eqx.Module):
         data; `PackedData` cost only their active edges. Floating-point sums differ in the last
         digits between the two.
         """
-        if isinstance(data, GatedData):
+        if not isinstance(data, PackedData):
+            check_gated_data(data)
             data = unpacked(self.graph, data)
         classes = list(self.graph.classes.values())
         outputs = {}
@@ -170,6 +175,7 @@ class GatedNetwork(eqx.Module):
 
     def activity(self, data: GatedData) -> dict[str, Float[Array, "n width"]]:
         """Return the activity (n, |v|) of every node, inputs and outputs included."""
+        check_gated_data(data)
         every = self._activities(unpacked(self.graph, data))
         activity = {}
         for names, h in zip(self.graph.classes.values(), every, strict=True):

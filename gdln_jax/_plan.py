@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from gdln_jax._boundary import check_gated_data
 from gdln_jax._data import GatedData, is_concrete
 from gdln_jax._graph import Graph, NodeClass
 
@@ -120,6 +121,7 @@ def pack(graph: Graph, data: GatedData | PackedData) -> PackedData:
         if data.graph != graph:
             raise ValueError("the packed data were made for another graph; pack them anew.")
         return data
+    check_gated_data(data)
     data.validate(graph)
     if not is_concrete(data):
         raise ValueError(

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from gdln_jax._boundary import check_increasing
 from gdln_jax._data import is_concrete
 
 
@@ -66,8 +67,8 @@ def solve_reduced(
     ts = jnp.asarray(ts, dtype=jnp.result_type(float))
     if ts.ndim != 1 or ts.shape[0] < 2:
         raise ValueError(f"ts has shape {ts.shape}; pass at least two increasing times.")
-    if is_concrete(ts) and not (np.all(np.isfinite(ts)) and np.all(np.diff(np.asarray(ts)) > 0)):
-        raise ValueError("ts must be finite and strictly increasing.")
+    if is_concrete(ts):
+        check_increasing(np.asarray(ts))
     rtol = jnp.asarray(default_rtol(start, rtol), ts.dtype)
     if solver is None:
         solver = diffrax.Dopri8() if _dtype(start) == np.float64 else diffrax.Tsit5()

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from gdln_jax._boundary import check_graph
 from gdln_jax._certificate import (
     named_classes,
     normal_component,
@@ -140,6 +141,8 @@ class Reduction(eqx.Module):
         all strengths, the combination that grows. Follow a run with one call per time, or with
         `align=False` from an embedded start: modes keep their labels when values cross.
         """
+        if not isinstance(net, GatedNetwork):
+            raise ValueError(f"net is a {type(net).__name__}; only a GatedNetwork has strengths b.")
         if net.graph != self.graph:
             raise ValueError("the network has another graph than this reduction.")
         return project(net, self.u, self.v, align)
@@ -232,6 +235,7 @@ def reduce(
     **Raises:** `InexactReductionError` (a `ValueError`) naming the worst statistics and the
     cures; `ValueError` when inputs and targets are nowhere correlated, or for bad arguments.
     """
+    check_graph(graph)
     check_choice(on_inexact, _MODES, "on_inexact")
     tol = check_positive(tol, "tol")
     packed = pack(graph, data.compress() if isinstance(data, GatedData) else data)

@@ -11,6 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from gdln_jax._boundary import check_gated_data, check_graph
 from gdln_jax._data import GatedData
 from gdln_jax._graph import Graph
 from gdln_jax._network import GatedNetwork
@@ -52,6 +53,8 @@ def path_statistics(graph: Graph, data: GatedData, *, max_pairs: int = 250_000) 
     than `max_pairs` pairs of paths, or when their statistics would take over 2 GiB; `reduce`
     and the networks themselves need no enumeration.
     """
+    check_graph(graph)
+    check_gated_data(data)
     data.validate(graph)
     pairs = sum(count**2 for count in _at_outputs(graph, lambda _: 1))
     if pairs > max_pairs:

@@ -3,20 +3,29 @@
 Floor 2: imports nothing of this package.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.core
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 # Trajectories of whole models above this size (per run) are not kept unless asked for.
 KEEP_BYTES = 256 * 2**20
 
+# A loss within this share of its first value looks flat in any plot.
+FLAT = 0.01
+
 OK, DIVERGED, GAVE_UP = 0, 1, 2
 STATUS = {OK: "ok", DIVERGED: "diverged (loss is not finite)", GAVE_UP: "the solver gave up"}
+
+
+class PlateauWarning(UserWarning):
+    """A run ended before anything was learned: the network predicts nothing still."""
 
 
 class Trajectory(eqx.Module):
@@ -71,3 +80,39 @@ def keeps_models(keep: bool | None, measure: Callable | None, model: Any, saves:
     leaves = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))
     size = saves * sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
     return measure is None and size <= KEEP_BYTES
+
+
+def warn_of_plateau(trajectory: Trajectory, model: Any, data: Any, loss: Callable) -> None:
+    """Warn, for one run whose values can be seen, when it ends where a network of weights 0 is.
+
+    A flat loss is no proof (a trained network has one too), so it is held against that of the
+    same model with all weights 0, which costs a compilation and therefore comes last.
+    """
+    losses = trajectory.losses
+    if isinstance(losses, jax.core.Tracer) or losses.ndim != 1:
+        return
+    first, last = float(losses[0]), float(losses[-1])
+    if not abs(last - first) <= FLAT * abs(first):
+        return
+    silent = jax.tree.map(lambda w: jnp.zeros_like(w) if eqx.is_inexact_array(w) else w, model)
+    nothing = float(eqx.filter_jit(loss)(silent, data))
+    if not abs(last - nothing) <= FLAT * nothing:
+        return
+    if all(not np.any(w) for w in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))):
+        why = (
+            "All initial weights are 0, a stationary point that gradients never leave: draw them, "
+            "for example gdln.GatedNetwork.init(graph, gdln.init.orthogonal(0.1), key=key)"
+        )
+    else:
+        why = (
+            "Small weights grow slowly at first. Run longer, or start larger (for example "
+            "gdln.init.orthogonal(0.1)): with one hidden layer the plateau lasts as the logarithm "
+            "of 1 / initial amplitude, with more layers as a power of it. If it never ends, look "
+            "for closed gates, or targets that are uncorrelated with the inputs"
+        )
+    warnings.warn(
+        f"nothing was learned: the loss went from {first:.6g} to {last:.6g}, and a network that "
+        f"predicts 0 has {nothing:.6g}. {why}.",
+        PlateauWarning,
+        stacklevel=3,
+    )

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from gdln_jax._balanced import balanced_pair
+from gdln_jax._boundary import check_random_key
 from gdln_jax._graph import Graph
 
 Initialiser = Callable[[Graph, PRNGKeyArray], Any]
@@ -93,6 +94,7 @@ def balanced(lam: float | int = 0.0, *, scale: ArrayLike = 1.0) -> Initialiser:
     """
 
     def initialise(graph: Graph, key: PRNGKeyArray) -> dict[str, Array]:
+        check_random_key(key)
         if len(graph.edges) == 2 and len(graph.nodes) == 3 and len(graph.hidden) == 1:
             (hidden,) = graph.hidden
             first, second = graph.incoming[hidden][0].name, graph.outgoing[hidden][0].name
@@ -139,6 +141,7 @@ def _paths_through(graph: Graph) -> dict[str, int]:
 
 def _per_edge(sample: _Sampler, scale: Callable[[tuple[int, int]], Array]) -> Initialiser:
     def initialise(graph: Graph, key: PRNGKeyArray) -> tuple[Array, ...]:
+        check_random_key(key)
         return tuple(
             scale(bundle.shape) * _draw(key, _words(bundle.edges), sample, bundle.shape)
             for bundle in graph.bundles

@@ -65,7 +65,7 @@ def key() -> jax.Array:
     return jax.random.key(20220721)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def plain_python() -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """Runs a snippet in a fresh interpreter: float64, without the run-time shape checks.
 

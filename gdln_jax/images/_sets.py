@@ -3,6 +3,7 @@
 One copy of the images is all that is ever held; transformations are applied on the fly.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 import numpy as np
 
 from gdln_jax.images._files import read_cifar, read_idx
+
+# Pixels above this are bytes that lost their dtype; standardised ones stay far below.
+_UNSCALED = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +63,13 @@ class ImageSet:
             images = images.astype(np.float32)
             if not np.all(np.isfinite(images)):
                 raise ValueError("images hold values that are not finite.")
+            if images.max() > _UNSCALED:
+                warnings.warn(
+                    f"images reach {images.max():g} and are used as they are: training on such "
+                    "values diverges at any usual learning rate. Pass uint8, which is read as "
+                    "value/255, or scale them.",
+                    stacklevel=1,  # one place, so that it is said once
+                )
         object.__setattr__(self, "images", images)
         object.__setattr__(self, "labels", labels.astype(np.int32))
         object.__setattr__(self, "classes", classes)

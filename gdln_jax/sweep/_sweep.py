@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray, UInt32
 
 from gdln_jax import _distributed, _machine
+from gdln_jax._boundary import check_random_key
 from gdln_jax._checks import check_integer
 from gdln_jax.sweep import _progress, _workers
 from gdln_jax.sweep._axes import Grid, check_names, read_axes
@@ -137,11 +138,9 @@ def _default_chunk(points: int, *, stored: bool) -> int:
 
 
 def _checked_key(key: Any) -> jax.Array:
-    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        if key.shape != ():
-            raise ValueError(f"key has shape {key.shape}; pass one key, jax.random.key(0).")
-        return key
-    return jax.random.wrap_key_data(key)
+    check_random_key(key)
+    typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    return key if typed else jax.random.wrap_key_data(key)
 
 
 def _check_sharing(store: Any, shard: Any, workers: Any, executor: Any, mesh: Any) -> None:

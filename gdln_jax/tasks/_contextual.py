@@ -6,6 +6,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from gdln_jax._boundary import check_random_key
 from gdln_jax._checks import check_choice, check_integer
 from gdln_jax._data import GatedData
 from gdln_jax._graph import Graph
@@ -55,6 +56,7 @@ def contextual_classification(
         num_samples = check_integer(num_samples, "num_samples", minimum=1)
         if key is None:
             raise ValueError("samples are random: pass key=jax.random.key(seed).")
+        check_random_key(key)
         x = np.asarray(jax.random.uniform(key, (num_samples, 2), minval=-1, maxval=1))
         context = np.arange(num_samples) % 2
     y = np.take_along_axis(x, context[:, None], axis=1)

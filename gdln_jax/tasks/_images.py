@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from gdln_jax._boundary import check_random_key
 from gdln_jax._checks import check_integer
 from gdln_jax._data import GatedData
 from gdln_jax._graph import Graph
@@ -78,6 +79,7 @@ def transformed_images(
             "compress=True is exact only for linear maps of the images; pass compress=False with "
             "encode, or compute the features first."
         )
+    check_random_key(key)
     of_transforms, of_routes = jax.random.split(key)
     transforms = make_transforms(
         kind, m, base.shape, base.classes, outputs=outputs, key=of_transforms, encode=encode

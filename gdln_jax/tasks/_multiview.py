@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, PRNGKeyArray
 
+from gdln_jax._boundary import check_random_key
 from gdln_jax._checks import check_choice, check_integer
 from gdln_jax._data import GatedData
 from gdln_jax._graph import Graph
@@ -96,6 +97,7 @@ def multiview(
         count = check_integer(num_samples, "num_samples", minimum=1)
         if key is None:
             raise ValueError("samples are random: pass key=jax.random.key(seed).")
+        check_random_key(key)
         classes, present = _drawn(count, k, p, key)
         weights = None
     # What is shown of the class (example, M), in the coordinates of its own block of R^(K M).

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Int, PRNGKeyArray
 
+from gdln_jax._boundary import check_random_key
 from gdln_jax._checks import check_choice, check_integer
 from gdln_jax._data import GatedData
 from gdln_jax._graph import Graph
@@ -177,6 +178,7 @@ def _routes(
         return cyclic
     if key is None:
         raise ValueError(f"pattern {pattern!r} is random: pass key=jax.random.key(seed).")
+    check_random_key(key)
     rng = np.random.default_rng(np.asarray(jax.random.bits(key, (4,), jnp.uint32)))
     if pattern == "rows_only":
         columns = [np.sort(rng.permutation(num_domains)[:k]) for _ in range(num_domains)]

@@ -1,0 +1,97 @@
+"""What a function accepts as graph, data, model and random key, checked before anything runs.
+
+Duck typing would answer a mix-up with an AttributeError from deep inside; these checks say what
+was handed in and what to hand in instead. Floor 1: may import floor 0, `_data` and `_schedule`.
+"""
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gdln_jax._data import GatedData
+from gdln_jax._graph import Graph
+from gdln_jax._schedule import Schedule
+
+
+def check_graph(graph: Any) -> None:
+    """Raise `ValueError` unless `graph` is a `Graph`."""
+    if isinstance(graph, Graph):
+        return
+    if isinstance(getattr(graph, "graph", None), Graph):
+        cure = "pass its .graph"
+    elif hasattr(graph, "pre_activations"):
+        cure = (
+            "linear theory does not hold for a network that makes its own gates. Find gates that "
+            "imitate it (gdln.discover_gates, gdln.build_gated) and pass the graph and the data "
+            "of those"
+        )
+    else:
+        cure = "pass gdln.Graph(nodes, edges); the graph comes first, the data second"
+    raise ValueError(f"graph is a {type(graph).__name__}, not a gdln.Graph: {cure}.")
+
+
+def check_gated_data(data: Any) -> None:
+    """Raise `ValueError` unless `data` are `GatedData`."""
+    if isinstance(data, GatedData):
+        return
+    if isinstance(data, Schedule):
+        cure = (
+            "a Schedule changes with time, so only gradient_flow and train take it; pass one "
+            "phase, schedule.phase(0)"
+        )
+    elif hasattr(data, "graph") and hasattr(data, "data"):
+        cure = "pass its .data"
+    else:
+        cure = (
+            "wrap the arrays by node name, gdln.GatedData({'x': inputs}, {'y': targets}), each "
+            "(examples, features)"
+        )
+    raise ValueError(f"data is a {type(data).__name__}, not GatedData: {cure}.")
+
+
+def check_model(model: Any) -> None:
+    """Raise `ValueError` for a graph or data where a model is wanted."""
+    if isinstance(model, Graph | GatedData | Schedule):
+        raise ValueError(
+            f"model is a {type(model).__name__}; the model comes first, the data second: make one "
+            "by gdln.GatedNetwork.init(graph, gdln.init.orthogonal(0.1), key=jax.random.key(0))."
+        )
+
+
+def check_random_key(key: Any, name: str = "key") -> None:
+    """Raise `ValueError` unless `key` is one JAX random key, of the new or of the old style."""
+    if isinstance(key, jax.Array | np.ndarray):
+        typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+        if key.ndim == (0 if typed else 1) and (typed or key.dtype == np.uint32):
+            return
+        if typed or (key.dtype == np.uint32 and key.ndim > 1):
+            batch = key.shape if typed else key.shape[:-1]
+            raise ValueError(
+                f"{name} is a batch of keys of shape {batch}; pass one of them, or map over them "
+                "with jax.vmap."
+            )
+    seed = key if isinstance(key, Integral) and not isinstance(key, bool) else "seed"
+    kind = repr(key) if isinstance(key, Integral) or key is None else f"a {type(key).__name__}"
+    raise ValueError(f"{name} is {kind}; pass a JAX random key, jax.random.key({seed}).")
+
+
+def check_increasing(ts: np.ndarray | Sequence[float]) -> None:
+    """Raise `ValueError`, naming the first culprit, unless times are finite and increase."""
+    values = np.asarray(ts)
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if len(wrong):
+        what = f"ts[{wrong[0]}] is {values[wrong[0]]}"
+    else:
+        back = np.flatnonzero(np.diff(values) <= 0)
+        if not len(back):
+            return
+        i = int(back[0])
+        what = f"ts[{i + 1}] = {values[i + 1]:g} follows ts[{i}] = {values[i]:g}"
+    raise ValueError(
+        f"ts must be finite and strictly increasing, but {what}; pass for example "
+        "jnp.linspace(0.0, 10.0, 101)."
+    )
