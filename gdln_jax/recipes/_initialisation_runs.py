@@ -126,9 +126,8 @@ def largest_curvature(stacks: Any, pattern: Any, y: Any) -> Any:
         turned = jax.jvp(slope, (stacks,), (v,))[1]
         return jax.tree.map(lambda a: a / optax.tree.norm(turned), turned)
 
-    keys = jax.random.split(jax.random.key(0), len(stacks))
-    start = tuple(jax.random.normal(k, w.shape, w.dtype) for k, w in zip(keys, stacks, strict=True))
-    v = jax.lax.fori_loop(0, _POWER_STEPS, turn, start)
+    # From the weights, which are random: XLA would take minutes to fold random constants.
+    v = jax.lax.fori_loop(0, _POWER_STEPS, turn, stacks)
     return optax.tree.norm(jax.jvp(slope, (stacks,), (v,))[1])
 
 
