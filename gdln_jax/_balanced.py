@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from gdln_jax._checks import check_integer
+from gdln_jax._orthogonal import random_orthogonal
 
 
 def balanced_pair(
@@ -72,11 +73,11 @@ def balanced_pair(
 
     dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
     keys = jax.random.split(key, 3)
-    turn = jax.random.orthogonal(keys[0], hidden, dtype=dtype)
+    turn = random_orthogonal(keys[0], hidden, dtype=dtype)
     modes = min(d_in, hidden, out)
     if product is None:
-        left = jax.random.orthogonal(keys[1], out, dtype=dtype)
-        right = jax.random.orthogonal(keys[2], d_in, dtype=dtype)
+        left = random_orthogonal(keys[1], out, dtype=dtype)
+        right = random_orthogonal(keys[2], d_in, dtype=dtype)
         strengths = jnp.full(modes, 1.0 if scale is None else scale, dtype)
     else:
         left, strengths, right = _frames_of(jnp.asarray(product, dtype), (d_in, hidden, out))

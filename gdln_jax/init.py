@@ -19,6 +19,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from gdln_jax._balanced import balanced_pair
 from gdln_jax._boundary import check_random_key
 from gdln_jax._graph import Graph
+from gdln_jax._orthogonal import random_orthogonal
 
 Initialiser = Callable[[Graph, PRNGKeyArray], Any]
 _Sampler = Callable[[PRNGKeyArray, tuple[int, int]], Float[Array, "target source"]]
@@ -163,7 +164,7 @@ def _draw(
 
 
 def _orthogonal(key: PRNGKeyArray, shape: tuple[int, int]) -> Array:
-    tall = jax.random.orthogonal(key, max(shape), m=min(shape))
+    tall = random_orthogonal(key, max(shape), min(shape))
     return tall if shape[0] >= shape[1] else tall.T
 
 
