@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,31 @@ def test_ten_kills_and_an_interruption_lose_only_the_unfinished_chunk(tmp_path):
     assert found["names"]  # equal content, to the bit
     assert found["untouched"]  # no finished chunk was written again
     assert found["after"] == []
+
+
+def test_ctrl_c_waits_for_the_chunk_and_a_second_one_does_not(tmp_path, unstored):
+    class Pressing:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def press(fraction, text):
+        """Ctrl-C where Python would lose the exception: in a destructor."""
+        if fraction == 0:
+            Pressing()
+
+    with pytest.raises(KeyboardInterrupt):
+        gdln.sweep(fn, AXES, key=KEY, store=tmp_path / "s", batch=4, progress=press)
+    assert len(list((tmp_path / "s").glob("chunk-*.nc"))) == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert run(tmp_path / "s").equals(unstored)
+
+    def press_twice(fraction, text):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("the second Ctrl-C was lost")
+
+    with pytest.raises(KeyboardInterrupt):
+        gdln.sweep(fn, AXES, key=KEY, progress=press_twice)
 
 
 def test_a_store_of_another_question_or_code_is_refused_with_both_hashes(tmp_path, monkeypatch):

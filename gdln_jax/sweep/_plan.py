@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from gdln_jax import _distributed
 from gdln_jax.sweep import _memory, _progress
 from gdln_jax.sweep._axes import Grid
+from gdln_jax.sweep._interrupt import between_chunks
 from gdln_jax.sweep._program import Block, OutOfMemoryError, Program
 from gdln_jax.sweep._status import RAISED, RESERVED
 from gdln_jax.sweep._store import Store
@@ -46,7 +47,10 @@ class Plan:
         before = points - sum(len(chunks[k][1]) for k in pending)
         program: Program | None = None
         at = None
-        with _progress.reporting(progress, before, max(points, 1)) as ended:
+        with (
+            between_chunks() as check_interrupt,
+            _progress.reporting(progress, before, max(points, 1)) as ended,
+        ):
             for k in pending:
                 group, numbers = chunks[k]
                 if group != at:
@@ -61,6 +65,7 @@ class Plan:
                     if self.store is not None and _distributed.is_first():
                         self.store.write(k, done[k], self.grid.columns(numbers))
                 ended(len(numbers))
+                check_interrupt()
         if done and all(np.all(block.status == RAISED) for block in done.values()):
             message = next(iter(done.values())).messages[0]
             cause = self.errors[0] if self.errors else None
