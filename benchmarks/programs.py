@@ -1,6 +1,7 @@
 """Our side of the comparisons: what users of gdln_jax would write, with its counted cost."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.custom_batching import sequential_vmap
 
 import gdln_jax as gdln
 
@@ -38,6 +40,17 @@ def product_flops(packed: gdln.PackedData) -> float:
     return total
 
 
+def singular_values(matrix: jax.Array) -> jax.Array:
+    """All of them, in descending order; under `vmap` on a CPU one matrix after the other.
+
+    jaxlib 0.10 splits LAPACK calls on a batch over the threads that run the program's operations,
+    and waits for them there: two such calls at once, as on two devices, take all threads of two
+    cores and wait for ever. One call per matrix is not split, and no slower.
+    """
+    one = functools.partial(jnp.linalg.svd, compute_uv=False)
+    return jax.lax.platform_dependent(matrix, cpu=sequential_vmap(one), default=one)
+
+
 def training(
     task: Any,
     scales: Sequence[float],
@@ -48,11 +61,7 @@ def training(
     save_every: int,
     values: bool,
 ) -> Work:
-    """Networks of all scales and seeds trained in one program.
-
-    Without singular values the runs are shared out over the devices. With them they are not: a
-    batched SVD uses all threads anyway, and on several CPU devices at once it never returns
-    (jaxlib 0.10.2: each device waits for threads that the other one holds).
+    """Networks of all scales and seeds trained in one program, shared out over the devices.
 
     Returns (losses (run, save), singular values per stack (run, save, edge, value) or None).
     """
@@ -67,7 +76,7 @@ def training(
     optimizer = optax.sgd(rate)
 
     def look(net: gdln.GatedNetwork) -> Any:
-        return [jnp.linalg.svd(w, compute_uv=False) for w in net.stacks]
+        return [jax.vmap(singular_values)(w) for w in net.stacks]
 
     def run(net: gdln.GatedNetwork, data: gdln.PackedData) -> Any:
         result = gdln.train(
@@ -82,7 +91,7 @@ def training(
         return result.losses, result.measured
 
     every = jax.vmap(run, in_axes=(0, None))
-    program = jax.jit(every if values else _over_devices(every, len(nets)))
+    program = jax.jit(_over_devices(every, len(nets)))
     flops = product_flops(packed) * steps * len(nets)
     return Work(lambda: program(stacked, packed), flops, 0.0, starts)
 
