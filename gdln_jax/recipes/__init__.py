@@ -30,7 +30,7 @@ CATALOGUE: dict[str, Entry] = {
             "N Fig. 4",
             "M input and M output domains learn through one shared pathway, and generalise",
             (
-                "flow = Eq. 15",
+                "flow = Eq. 15 = reduced dynamics = quotient, rates 1/M found",
                 "descent = Euler map of Eq. 13-14 (weights, loss)",
                 "conserved matrices of E8",
                 "final B2/B1 per mode",

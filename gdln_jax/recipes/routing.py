@@ -2,126 +2,36 @@
 
 (a) networks from random initial weights by gradient descent, (b) a decoupled network by gradient
 descent and by gradient flow, (c) N Eq. 13-15 with the exact clock t = tau eta step and no fitted
-factor between (b) and (c). Errata: E6-E10.
+factor between (b) and (c), (d) the reduction and its quotient, which find Eq. 13's rates 1/M
+themselves. Errata: E6-E10.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gdln_jax import _reduction, init, measures, tasks
+from gdln_jax import init, measures
 from gdln_jax._network import GatedNetwork
 from gdln_jax._plan import pack
 from gdln_jax._trajectory import STATUS, Trajectory
 from gdln_jax.recipes import _routing_runs as sim
-from gdln_jax.recipes._base import Base, load_base
 from gdln_jax.recipes._options import OptionError
-from gdln_jax.recipes._recipe import Check, Progress, Result, silent
+from gdln_jax.recipes._recipe import Progress, Result, silent
+from gdln_jax.recipes._routing_checks import REFERENCE_T, check, starting_values
 from gdln_jax.recipes._routing_data import dataset
 from gdln_jax.recipes._routing_figure import draw
+from gdln_jax.recipes._routing_plan import GAP, Options, Plan, make_plan
+from gdln_jax.recipes._routing_reduced import Reduced, Unequal, solve, solve_unequal
+from gdln_jax.recipes._run import plain_values
 from gdln_jax.tasks._routing import routing_data
 
-# Values computed independently of this package (tests/reference.json, `routing_M7_B0_0.2`), for
-# M = 7, B1(0) = B2(0) = .2, tau = 1 and the hierarchy of N Fig. 4c.
-REFERENCE_T = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0)
-REFERENCE_LOSS = (
-    30.4480228105, 30.4038247427, 30.297084131, 7.37306670537, 2.52130789361, 0.420468915711,
-)  # fmt: skip
-REFERENCE_STEPS = (0, 50, 100, 250, 500, 1000)
-REFERENCE_DESCENT = (
-    30.448022811, 30.404066475, 30.298785419, 7.4171600585, 2.5552495052, 0.42967597095,
-)  # fmt: skip
-REFERENCE_RATIO = 2.63053924
-
-# The hierarchy's largest s/d, from which other data take their scale (see `_scaled`).
-_HIERARCHY_MAP = 185**0.5
+QUICK = {"seeds": 3, "unequal": False}
 _MAX_STEPS = 60_000
 _ROUND = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
-# Zero-shot generalisation is expected below this sigma_2/sigma_1 of the route matrix (E11/12).
-_GAP = 0.7
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options of the recipe.
-
-    Attributes:
-        domains: M. trained: K, outputs trained per input. width: N_h. pattern: see tasks.routing.
-        seeds: random networks. seed: from which they and random patterns are drawn.
-        init, init_scale: random initial weights; N's sigma_0 is the gain of Xavier weights.
-        amplitude: b(0) of the decoupled network.
-        learning_rate, duration: of gradient descent; duration in units of tau.
-        base: "hierarchy", "digits" or FILE.npz with x (n, d) and y (n, k).
-        whiten: whether inputs are whitened; by default all but the hierarchy's.
-
-    None leaves a choice to the data: initial values in the same ratio to the final ones as on the
-    hierarchy (where they are .2), a stable learning rate, and time enough to learn.
-    """
-
-    domains: int = 7
-    trained: int = 4
-    width: int = 64
-    seeds: int = 10
-    seed: int = 0
-    pattern: Literal["cyclic", "random_biregular", "rows_only"] = "cyclic"
-    init: Literal["xavier", "orthogonal", "normal"] = "xavier"
-    init_scale: float | None = None
-    amplitude: float | None = None
-    learning_rate: float | None = None
-    duration: float | None = None
-    base: str = "hierarchy"
-    whiten: bool | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("domains", "trained", "width", "seeds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.trained > self.domains:
-            raise ValueError(
-                f"trained = {self.trained} outputs per input, but there are only "
-                f"{self.domains} domains"
-            )
-        for name in ("init_scale", "amplitude", "learning_rate", "duration"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise ValueError(f"{name} must be a number above 0, got {value}")
-
-
-QUICK = {"seeds": 3}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything that is settled before the first network is trained."""
-
-    task: tasks.Task
-    reduction: _reduction.Reduction
-    modes: sim.Modes
-    base: Base
-    options: Options
-    amplitude: float
-    init_scale: float
-    rate: float
-
-    @property
-    def pattern(self) -> np.ndarray:
-        """The 0/1 matrix of trained routes."""
-        return np.asarray(self.task.meta["pattern"])
-
-    @property
-    def generalises(self) -> bool:
-        """Whether there are untrained routes, and theory expects them to work (E10-E12)."""
-        return bool((self.pattern == 0).any()) and self.task.meta["spectral_gap"] < _GAP
-
-    @property
-    def reference(self) -> bool:
-        """Whether the reference values are for this setting of the decoupled network."""
-        o = self.options
-        return o.base == "hierarchy" and not o.whiten and o.domains == 7 and self.amplitude == 0.2
 
 
 @dataclass(frozen=True)
@@ -134,6 +44,8 @@ class Runs:
     start: Any
     fitted: np.ndarray
     misfit: np.ndarray
+    reduced: Reduced
+    unequal: Unequal | None
 
 
 def run(options: Options, progress: Progress = silent) -> Result:
@@ -155,74 +67,13 @@ def run(options: Options, progress: Progress = silent) -> Result:
         verdict=_verdict(plan, facts),
         notes=tuple(_notes(plan, facts)),
         options={
-            **{field.name: getattr(options, field.name) for field in fields(options)},
+            **plain_values(options),
             "amplitude": plan.amplitude,
             "init_scale": plan.init_scale,
             "learning_rate": plan.rate,
             "duration": float(runs.ts[-1]),
         },
     )
-
-
-# ------------------------------------------------------------------ before the runs
-def make_plan(options: Options) -> Plan:
-    """Load the base data, refuse what Eq. 13-15 do not cover, and settle scales and step."""
-    base = _base(options)
-    task = tasks.routing(
-        options.domains,
-        options.trained,
-        base=(base.x, base.y),
-        pattern=options.pattern,
-        key=jax.random.key(options.seed),
-        width=options.width,
-    )
-    if not task.meta["biregular"]:
-        counts = task.meta["pattern"].sum(axis=0)
-        raise OptionError(
-            f"pattern {options.pattern!r} trains each output with {counts.min()} to "
-            f"{counts.max()} inputs; Eq. 13-15 need as many trained inputs per output as outputs "
-            "per input (E7): use --set pattern=cyclic or pattern=random_biregular"
-        )
-    try:
-        reduction = _reduction.reduce(task.graph, task.data)
-    except _reduction.InexactReductionError as error:
-        raise OptionError(
-            f"base {options.base!r} is not of Eq. 13's kind, Sigma^x and Sigma^yx have no common "
-            f"frame; leave out --set whiten=false. {error}"
-        ) from error
-    except ValueError as error:
-        raise OptionError(f"base {options.base!r}: {error}") from error
-    modes = sim.find_modes(task, reduction)
-    rank = np.linalg.matrix_rank(base.y.T @ base.x)
-    if rank > options.width:
-        raise OptionError(
-            f"the base data have {rank} modes but the hidden layers {options.width} units: "
-            f"use --set width={rank} or more"
-        )
-    amplitude = options.amplitude or _scaled(0.2, modes)
-    rate = options.learning_rate or _one_digit(0.13 / sim.curvature(modes, amplitude))
-    init_scale = options.init_scale or _scaled(0.2, modes)
-    return Plan(task, reduction, modes, base, options, amplitude, init_scale, rate)
-
-
-def _base(options: Options) -> Base:
-    if options.base == "hierarchy":
-        features = tasks.hierarchy_features()
-        base = Base(np.eye(features.shape[1]), features.T, "hierarchy of N Fig. 4c")
-    else:
-        base = load_base(options.base)
-    whiten = options.base != "hierarchy" if options.whiten is None else options.whiten
-    return (base.whitened() if whiten else base).condensed()
-
-
-def _scaled(value: float, modes: sim.Modes) -> float:
-    """`value` in the same ratio to the largest final strength, (s/d)^(1/3), as on the hierarchy."""
-    ratio = (float(np.max(modes.s / modes.d)) / _HIERARCHY_MAP) ** (1 / 3)
-    return value if abs(ratio - 1) < 1e-9 else float(f"{value * ratio:.2g}")
-
-
-def _one_digit(value: float) -> float:
-    return float(f"{value:.1g}")
 
 
 def _duration(plan: Plan, b1: np.ndarray, b2: np.ndarray) -> float:
@@ -266,12 +117,23 @@ def simulate(plan: Plan, progress: Progress = silent) -> Runs:
     progress(0.6, "gradient flow")
     ts = sim.times(descent.ts[0], plan.rate)
     grid = np.unique(np.concatenate([ts[:: max(1, len(ts) // 100)], [ts[-1]], REFERENCE_T]))
-    flow = sim.follow_flow(decoupled, data, frames, grid[grid <= ts[-1]])
+    grid = grid[grid <= ts[-1]]
+    flow = sim.follow_flow(decoupled, data, frames, grid)
+    progress(0.7, "reduced dynamics")
+    solved = solve(plan.reduction, modes.order, plan.amplitude, grid)
+    unequal = _unequal(plan, grid)
     progress(0.8, "theory")
     some = slice(None, None, max(1, len(ts) // 100))
     losses = np.asarray(descent.losses)[:-1]
     fitted, misfit = sim.fit_amplitude(modes, ts[some], losses[:, some], float(np.median(b1)))
-    return Runs(ts, descent, flow, start, fitted, misfit)
+    return Runs(ts, descent, flow, start, fitted, misfit, solved, unequal)
+
+
+def _unequal(plan: Plan, ts: np.ndarray) -> Unequal | None:
+    o = plan.options
+    if not o.unequal or not 1 <= o.trained < o.domains:
+        return None
+    return solve_unequal(o.domains, o.trained, plan.task.meta["base"], o.seed, plan.amplitude, ts)
 
 
 def _steps(plan: Plan, duration: float) -> tuple[int, int]:
@@ -351,144 +213,6 @@ def _probes(plan: Plan) -> tuple[np.ndarray, tuple[str, ...]]:
     return probes, tuple(f"m{k + 1}" for k in range(count))
 
 
-# ------------------------------------------------------------------ checks
-def check(plan: Plan, runs: Runs, final: Final) -> tuple[list[Check], dict[str, Any]]:
-    """All assertions, and the numbers that text and picture quote."""
-    checks = list(_exact_checks(plan, runs))
-    facts = _facts(plan, runs, final)
-    checks.append(
-        Check.near(
-            "random: E8, growth of hidden layer / first layers",
-            facts["growth"], 1.0, 0.01,
-            "sum of squares, median; 1 for the flow, first order in the step",
-        )
-    )  # fmt: skip
-    if plan.generalises:
-        checks.append(
-            Check.below(
-                "random: zero-shot relative error, median",
-                facts["untrained"], 1e-3,
-                f"{plan.options.seeds} seeds, quartiles {facts['low']:.1e} .. {facts['high']:.1e};"
-                f" trained {facts['trained']:.1e}",
-            )
-        )  # fmt: skip
-    return checks, facts
-
-
-def _exact_checks(plan: Plan, runs: Runs) -> Iterator[Check]:
-    modes, b = plan.modes, plan.amplitude
-    grid = np.asarray(runs.flow.ts)
-    b1, b2 = modes.flow(grid, b, b)
-    yield Check.below(
-        "decoupled: flow - Eq. 15, weights",
-        sim.weight_error(runs.flow.measured, b1, b2), 1e-8,
-        f"largest Frobenius norm over edges and t <= {grid[-1]:g}",
-    )  # fmt: skip
-    steps = np.asarray(runs.descent.ts[0])
-    m1, m2 = (a[steps] for a in modes.descent(int(steps[-1]), plan.rate, b))
-    decoupled = jax.tree.map(lambda leaf: leaf[-1], runs.descent.measured)
-    yield Check.below(
-        "decoupled: descent - Euler map, weights",
-        sim.weight_error(decoupled, m1, m2), 1e-10,
-        f"Eq. 13-14 in scalars, {steps[-1]} steps of {plan.rate:g}",
-    )  # fmt: skip
-    losses = np.asarray(runs.descent.losses[-1])
-    yield Check.below(
-        "decoupled: descent - Euler map, loss / L(0)",
-        np.max(np.abs(losses - modes.loss(m1, m2))) / losses[0], 1e-10,
-    )  # fmt: skip
-    yield Check.below(
-        "decoupled: drift of the matrices of E8",
-        sim.conserved_drift(runs.flow.measured), 1e-8,
-        "relative, at both hidden nodes along the flow",
-    )  # fmt: skip
-    c = (modes.num_domains - 1) * np.full_like(modes.s, b) ** 2
-    first, hidden, _ = (np.asarray(a)[-1] for a in runs.flow.measured["aligned"])
-    ratio = hidden[0] / first
-    wanted = b2[-1] / b1[-1]
-    yield Check.below(
-        "decoupled: final B2/B1 per mode - theory",
-        np.max(np.abs(ratio / wanted - 1)), 1e-8,
-        f"{ratio[0, 0]:.8g} for mode 1; sqrt(M) = {np.sqrt(modes.num_domains):.8g} is the limit",
-    )  # fmt: skip
-    settled = modes.final_hidden(c)
-    yield from _reference_checks(
-        plan, runs, settled / np.sqrt((settled**2 + c) / modes.num_domains)
-    )
-
-
-def _reference_checks(plan: Plan, runs: Runs, final_ratio: np.ndarray) -> Iterator[Check]:
-    if not plan.reference:
-        return
-    modes, b = plan.modes, plan.amplitude
-    # Tolerances: half a unit of the last digit given.
-    yield Check.near("reference: final B2/B1 of mode 1", final_ratio[0], REFERENCE_RATIO, 5e-9)
-    theory = modes.loss(*modes.flow(REFERENCE_T, b, b))
-    yield Check.below(
-        "reference: loss by Eq. 15", _largest(theory, REFERENCE_LOSS), 1e-10, "relative, 6 times"
-    )
-    steps = np.asarray(runs.descent.ts[0])
-    if plan.rate == 0.02 and np.isin(REFERENCE_STEPS, steps).all():
-        found = np.asarray(runs.descent.losses[-1])[np.searchsorted(steps, REFERENCE_STEPS)]
-        yield Check.below(
-            "reference: loss of gradient descent", _largest(found, REFERENCE_DESCENT), 1e-10,
-            "relative, 6 numbers of steps",
-        )  # fmt: skip
-
-
-def _largest(found: np.ndarray, expected: tuple[float, ...]) -> float:
-    return float(np.max(np.abs(found / np.array(expected) - 1)))
-
-
-def starting_values(runs: Runs) -> dict[str, tuple[Any, Any]]:
-    """(B1(0), B2(0)) that stand for the random networks; medians over seeds.
-
-    "projected": |p| = |q| of the shared code, per mode, taken for all layers as N does (E9).
-    "separate": the hidden layer's own projection, which is near 0 with random sign.
-    "fitted": the one number whose loss curve is nearest.
-    """
-    b1 = np.median(np.sqrt(runs.start.first * runs.start.third), axis=0)
-    fit = float(np.median(runs.fitted))
-    return {
-        "projected": (b1, b1),
-        "separate": (b1, np.median(runs.start.hidden, axis=0)),
-        "fitted": (fit, fit),
-    }
-
-
-def _facts(plan: Plan, runs: Runs, final: Final) -> dict[str, Any]:
-    modes = plan.modes
-    trained = final.errors[:, plan.pattern == 1].mean(axis=1)
-    rest = plan.pattern == 0
-    untrained = final.errors[:, rest].mean(axis=1) if rest.any() else np.full(len(trained), np.nan)
-    low, median, high = np.quantile(untrained, (0.25, 0.5, 0.75))
-    squares = np.asarray(runs.descent.measured["squares"])[:-1]
-    change = squares[:, -1] - squares[:, 0]
-    start = np.sqrt(runs.start.first * runs.start.third)
-    losses = np.asarray(runs.descent.losses)[:-1]
-    starts = starting_values(runs)
-    median_loss = np.median(losses, axis=0)
-    misfit = {
-        name: float(np.mean(np.abs(median_loss - modes.loss(*modes.flow(runs.ts, *b)))))
-        / modes.half_trace
-        for name, b in starts.items()
-    }
-    return {
-        "trained": float(np.median(trained)),
-        "untrained": float(median),
-        "low": float(low),
-        "high": float(high),
-        "growth": float(np.median(change[:, 1] / change[:, 0])),
-        "alignment": float(np.median(final.alignment)),
-        "projected": (float(start.mean()), float(start.std())),
-        "projected_hidden": (float(runs.start.hidden.mean()), float(runs.start.hidden.std())),
-        "fitted": (float(np.median(runs.fitted)), float(runs.fitted.std())),
-        "misfit": misfit,
-        "generalises": plan.generalises,
-        "median_seed": final.median_seed,
-    }
-
-
 # ------------------------------------------------------------------ in words
 def _verdict(plan: Plan, facts: dict[str, Any]) -> str:
     o = plan.options
@@ -527,13 +251,25 @@ def _notes(plan: Plan, facts: dict[str, Any]) -> Iterator[str]:
         "E8: sqrt(M) between the singular values is a limit; exact is M B1^2 - B2^2 = const, "
         "per mode and as matrices at every hidden node."
     )
+    yield (
+        f"Reduced dynamics: one variable per edge and mode; the quotient finds {facts['classes']} "
+        "classes of edges and the rates 1/M of Eq. 13-14 by itself."
+    )
+    if facts["unequal"] is not None:
+        found = facts["unequal"]
+        yield (
+            f"E7: with {o.trained} outputs per input but not as many inputs per output the "
+            f"reduction is as exact (residual {found.residual:.0e}), but has {found.classes} "
+            f"classes for {found.edges} edges, and its loss is up to {facts['unequal_gap']:.1%} of "
+            "L(0) from Eq. 15's."
+        )
     gap = plan.task.meta["spectral_gap"]
     if not (plan.pattern == 0).any():
         yield "All routes are trained: no zero-shot check."
     elif not plan.generalises:
         yield (
             f"E10-E12: sigma_2/sigma_1 of the trained routes is {gap:.2f}; zero-shot "
-            f"generalisation is expected below {_GAP} only, so it is reported, not checked."
+            f"generalisation is expected below {GAP} only, so it is reported, not checked."
         )
     if plan.base.origin.startswith("hierarchy"):
         return
