@@ -123,6 +123,22 @@ def test_loss_and_gradient_are_those_of_the_gated_network(tiny, loss, kind, bias
         np.testing.assert_allclose(a, b, atol=1e-12 * float(jnp.abs(b).max()))
 
 
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+@pytest.mark.parametrize("same", [True, False])
+def test_routes_one_by_one_cost_what_all_of_them_masked_do(monkeypatch, loss, same):
+    rng = np.random.default_rng(4)
+    pattern = rng.permutation(np.eye(5, dtype=int)) | np.eye(5, k=1, dtype=int)
+    net = gdln.images.RoutedNetwork.init(5, 6, 4, width=3, key=KEY, dtype="float64")
+    x = jnp.asarray(rng.normal(size=(2, 6) if same else (5, 2, 6)))
+    labels = jnp.asarray(rng.integers(4, size=(2,) if same else (5, 2)))
+    found = []
+    for many in (0, 5):
+        monkeypatch.setattr(_step, "_WHOLE", many)
+        found.append(_step.full_gradient(net, x, labels, _step.route_table(pattern), loss))
+    for a, b in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-14)  # rounding of sums in another order
+
+
 def test_momentum_steps_are_optax_steps(tiny):
     """With all images in every batch the trainer is full-batch SGD with momentum."""
     task = gdln.tasks.transformed_images(
