@@ -38,8 +38,8 @@ def image_steps(quick: bool) -> programs.Work:
     m, k, pixels, width, steps = (4, 2, 20, 8, 3) if quick else (100, 40, 784, 128, 20)
     rng = np.random.default_rng(1)
     batches = rng.normal(size=(steps, m, 8, pixels))
-    targets = np.eye(10)[rng.integers(10, size=(steps, m, 8))]
-    return programs.image_steps(m, k, batches, targets, width=width, rate=1e-3, momentum=0.9)
+    labels = rng.integers(10, size=(steps, 8))
+    return programs.trainer_steps(m, k, batches, labels, width=width, rate=1e-3, momentum=0.9)
 
 
 JOBS: dict[str, Callable[[bool], programs.Work]] = {

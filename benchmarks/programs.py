@@ -13,6 +13,8 @@ import optax
 from jax.custom_batching import sequential_vmap
 
 import gdln_jax as gdln
+from gdln_jax.images import RoutedNetwork
+from gdln_jax.images._step import route_table, step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,3 +153,40 @@ def image_steps(
     size = sum(stack.nbytes for stack in net.stacks)
     start = {name: np.asarray(w) for name, w in net.weights.items()}
     return Work(run, product_flops(packed) * len(batches), 6.0 * size * len(batches), [start])
+
+
+def trainer_steps(
+    num_domains: int, trained: int, batches: np.ndarray, labels: np.ndarray, *, width: int,
+    rate: float, momentum: float,
+) -> Work:  # fmt: skip
+    """Steps of `gdln.images.train_images`: batches (step, domain, example, pixel), labels
+    (step, example). Returns and counts as `image_steps` does.
+    """
+    m, pixels = num_domains, batches.shape[3]
+    net = RoutedNetwork.init(m, pixels, 10, width=width, bias=False, key=jax.random.key(0))
+    pattern = np.zeros((m, m), int)
+    pattern[tuple(gdln.tasks.routing(m, trained, width=1, compact=True).meta["routes"].T)] = 1
+    table = route_table(pattern)
+    rates = jnp.float32(rate), jnp.float32(momentum), jnp.float32(1)
+
+    def one(carry: Any, batch: Any) -> Any:
+        *carry, loss = step(*carry, *batch, table, rates, "mse")
+        return tuple(carry), loss
+
+    program = jax.jit(lambda carry, data: jax.lax.scan(one, carry, data), donate_argnums=0)
+    (encoders,), (hidden,), (decoders,) = net.encoders, net.hidden, net.decoders
+    start = {"h1->h2": np.asarray(hidden)}
+    start |= {f"x{i}->h1": np.asarray(w) for i, w in enumerate(encoders)}
+    start |= {f"h2->y{j}": np.asarray(w) for j, w in enumerate(decoders)}
+    carry = [(net, jax.tree.map(jnp.zeros_like, net))]
+    data = jnp.asarray(batches, jnp.float32), jnp.asarray(labels)
+
+    def run() -> Any:
+        carry[0], losses = program(carry[0], data)
+        return losses
+
+    # Products of one example per route, as the layers have them; the first layer is not sent back.
+    per = 2 * m * pixels * width + 3 * m * width**2 + 3 * m * trained * 10 * width
+    flops = 2.0 * per * batches.shape[2] * len(batches)
+    size = sum(w.nbytes for w in start.values())
+    return Work(run, flops, 6.0 * size * len(batches), [start])

@@ -86,14 +86,20 @@ def test_pytorch_vmap_computes_what_we_do(small):
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-def test_image_steps_with_momentum_are_the_same(grouped):
+@pytest.mark.parametrize("trainer", [False, True])
+def test_image_steps_with_momentum_are_the_same(grouped, trainer):
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     from benchmarks.torch_modules import ImageModules, train_images
 
     rng = np.random.default_rng(0)
     batches = rng.normal(size=(3, 4, 5, 6)).astype(np.float32)
-    targets = np.eye(10, dtype=np.float32)[rng.integers(10, size=(3, 4, 5))]
-    work = programs.image_steps(4, 2, batches, targets, width=7, rate=0.01, momentum=0.9)
+    labels = rng.integers(10, size=(3, 5))
+    targets = np.repeat(np.eye(10, dtype=np.float32)[labels][:, None], 4, axis=1)
+    setting = {"width": 7, "rate": 0.01, "momentum": 0.9}
+    if trainer:
+        work = programs.trainer_steps(4, 2, batches, labels, **setting)
+    else:
+        work = programs.image_steps(4, 2, batches, targets, **setting)
     routes = gdln.tasks.routing(4, 2).meta["routes"]
     model = ImageModules(work.starts[0], routes, grouped=grouped)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -101,6 +107,14 @@ def test_image_steps_with_momentum_are_the_same(grouped):
     losses = np.asarray(work.run())
     assert losses[-1] != losses[0]
     np.testing.assert_allclose(train_images(model, optimizer, data), losses, rtol=1e-5)
+
+
+def test_both_ways_of_taking_image_steps_count_the_same_cost():
+    batches, labels = np.zeros((3, 4, 5, 6)), np.zeros((3, 5), int)
+    setting = {"width": 7, "rate": 0.01, "momentum": 0.9}
+    trainer = programs.trainer_steps(4, 2, batches, labels, **setting)
+    engine = programs.image_steps(4, 2, batches, np.zeros((3, 4, 5, 10)), **setting)
+    assert trainer.flops == engine.flops
 
 
 def test_counted_products_are_those_of_the_layers():
