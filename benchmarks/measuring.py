@@ -31,16 +31,37 @@ def on_cores(count: int) -> None:
 
 
 def small_product_rate(batch: int, rows: int, inner: int, columns: int) -> float:
-    """FLOP/s of batched products (rows, inner) x (inner, columns), inner = rows, many in a row."""
+    """FLOP/s of batched products (rows, inner) x (inner, columns), inner = rows, many in a row.
+
+    The batch is shared out over the devices, as `programs.training` does with its runs.
+    """
     repeats = max(1, int(2e8 / (2 * batch * rows * inner * columns)))
     weights = jax.random.normal(jax.random.key(0), (batch, rows, inner)) / inner**0.5
     start = jax.random.normal(jax.random.key(1), (batch, inner, columns))
 
-    @jax.jit
-    def chain(weights: Any, h: Any) -> Any:
+    def several(weights: Any, h: Any) -> Any:
         return jax.lax.fori_loop(0, repeats, lambda _, h: weights @ h, h)
 
+    chain = jax.jit(over_devices(several, batch))
     return 2 * batch * rows * inner * columns * repeats / _best(lambda: chain(weights, start))
+
+
+def over_devices(function: Callable, runs: int, *, shared: int = 0) -> Callable:
+    """Share the leading axis of all arguments but the `shared` last ones out, where it divides."""
+    devices = jax.devices()
+    if len(devices) == 1 or runs % len(devices):
+        return function
+    mesh = jax.sharding.Mesh(np.array(devices), ("run",))
+    spec = jax.sharding.PartitionSpec
+
+    def split(*arguments: Any) -> Any:
+        own = len(arguments) - shared
+        specs = (spec("run"),) * own + (spec(),) * shared
+        return jax.shard_map(
+            function, mesh=mesh, check_vma=False, in_specs=specs, out_specs=spec("run")
+        )(*arguments)
+
+    return split
 
 
 @functools.cache

@@ -13,6 +13,7 @@ import optax
 from jax.custom_batching import sequential_vmap
 
 import gdln_jax as gdln
+from benchmarks.measuring import over_devices
 from gdln_jax.images import RoutedNetwork
 from gdln_jax.images._step import route_table, step
 
@@ -93,20 +94,9 @@ def training(
         return result.losses, result.measured
 
     every = jax.vmap(run, in_axes=(0, None))
-    program = jax.jit(_over_devices(every, len(nets)))
+    program = jax.jit(over_devices(every, len(nets), shared=1))
     flops = product_flops(packed) * steps * len(nets)
     return Work(lambda: program(stacked, packed), flops, 0.0, starts)
-
-
-def _over_devices(function: Callable, runs: int) -> Callable:
-    """Share the leading axis out over the devices, where it divides."""
-    devices = jax.devices()
-    if len(devices) == 1 or runs % len(devices):
-        return function
-    mesh = jax.sharding.Mesh(np.array(devices), ("run",))
-    spec = jax.sharding.PartitionSpec
-    specs = {"in_specs": (spec("run"), spec()), "out_specs": spec("run")}
-    return jax.shard_map(function, mesh=mesh, check_vma=False, **specs)
 
 
 def image_task(num_domains: int, trained: int, examples: int, pixels: int, width: int) -> Any:

@@ -18,8 +18,9 @@ class Job:
     cores: int = 2
 
 
-# The scripts' loop over runs takes minutes and is the same for each: two of them, scaled up.
-_TIMED = 2
+# The scripts' loop over runs takes minutes and is the same for each: two of them, scaled up. The
+# first and the last, so that the comparison of results sees the smallest and the largest scale.
+_TIMED = (0, -1)
 
 
 def training_row(quick: bool) -> list[Row]:
@@ -41,8 +42,9 @@ def initialisation_row(quick: bool) -> list[Row]:
 
 
 def _training(
-    scales: tuple[float, ...], seeds: int, steps: int, save_every: int, *, values: bool, timed: int
-) -> list[Row]:
+    scales: tuple[float, ...], seeds: int, steps: int, save_every: int, *, values: bool,
+    timed: tuple[int, ...],
+) -> list[Row]:  # fmt: skip
     import gdln_jax as gdln
     from benchmarks import measuring, programs
     from benchmarks.jax_loop import make_loop
@@ -55,7 +57,8 @@ def _training(
     x, y = task.meta["base"]
     runs = len(work.starts)
     given = {"routes": task.meta["routes"], "x": x, "y": y, **setting}
-    others: dict[str, tuple[Callable, int]] = {}
+    everything = tuple(range(runs))
+    others: dict[str, tuple[Callable, tuple[int, ...]]] = {}
     try:
         import torch
 
@@ -65,7 +68,7 @@ def _training(
         pass
     else:
         torch.set_num_threads(1)  # these matrices are too small to share: two threads are slower
-        few = work.starts[:timed]
+        few = [work.starts[run] for run in timed]
         others["(a) PyTorch modules, a pass per route"] = (
             lambda: train_modules(few, **given, values=values), timed,
         )  # fmt: skip
@@ -73,21 +76,24 @@ def _training(
             lambda: train_modules(few, **given, values=values, once=True), timed,
         )  # fmt: skip
         others["(b) PyTorch, vmap over seeds"] = (
-            lambda: train_vmap(work.starts, **given, values=values), runs,
+            lambda: train_vmap(work.starts, **given, values=values), everything,
         )  # fmt: skip
-    others["(d) JAX, loop over steps"] = (make_loop(work.starts, **given, values=values), runs)
+    others["(d) JAX, loop over steps"] = (
+        make_loop(work.starts, **given, values=values), everything,
+    )  # fmt: skip
     gaps = {}
-    for name, (function, count) in others.items():
+    for name, (function, chosen) in others.items():
         found, seen = function()
-        gaps[name] = _relative(found, losses[:count])
+        gaps[name] = _relative(found, losses[list(chosen)])
         if values:
-            gaps[name] = max(gaps[name], _values_gap(seen, measured, count))
+            gaps[name] = max(gaps[name], _values_gap(seen, measured, list(chosen)))
     taken = measuring.alternate(work.run, *(f for f, _ in others.values()), repeats=2)
-    rate_here = measuring.small_product_rate(min(runs, 10), 64, 64, 28)
+    rate_here = measuring.small_product_rate(runs, 64, 64, 28)
     sizes = f"M 7, K 4, N_h 64, {len(scales)} scale(s) x {seeds} seeds x {steps} steps"
     what = "routing, descent" + (f", singular values every {save_every}" if values else "")
     rows = []
-    for (name, (_, count)), seconds in zip(others.items(), taken[1:], strict=True):
+    for (name, (_, chosen)), seconds in zip(others.items(), taken[1:], strict=True):
+        count = len(chosen)
         note = "" if count == runs else f"{count} of {runs} runs of the baseline timed, scaled up."
         modules = name.startswith("(a)")
         rows.append(
@@ -103,13 +109,13 @@ def _training(
 
 
 def _relative(found: np.ndarray, wanted: np.ndarray) -> float:
-    """Largest difference of two sets of losses over the largest loss."""
+    """Largest difference of two sets of numbers over the largest."""
     return float(np.max(np.abs(found - wanted)) / np.max(np.abs(wanted)))
 
 
-def _values_gap(seen: list, measured: list, count: int) -> float:
+def _values_gap(seen: list, measured: list, chosen: list[int]) -> float:
     """The same for singular values at the last save, of whichever way a baseline lists them."""
-    first, hidden, third = (np.asarray(part)[:count, -1] for part in measured)
+    first, hidden, third = (np.asarray(part)[chosen, -1] for part in measured)
     last = [run[-1] for run in seen] if isinstance(seen[0][0], list) else seen[-1]
     if isinstance(seen[0][0], list):  # (a): a list of modules per run
         m = first.shape[1]

@@ -29,7 +29,7 @@ def draw(found: Sequence[Series]) -> Figure:
             for series, colour, marker in zip(chosen, _COLOURS, _MARKERS, strict=False):
                 _curve(axes, series, colour, marker, label=_label(series, what))
             axes.set(xscale="log", yscale="log", title=f"{letter}  {what}")
-            axes.set_xlabel("size" if len(sizes) > 1 else sizes[0])
+            axes.set_xlabel(", ".join(sizes))
             axes.set_ylabel("MiB" if what == "memory" else "seconds")
             low, high = axes.get_ylim()
             axes.set_ylim(min(low, high / 30), high * 4)  # room for the labels, and no false drama
