@@ -32,7 +32,8 @@ def draw(found: Sequence[Series]) -> Figure:
             axes.set_xlabel(", ".join(sizes))
             axes.set_ylabel("MiB" if what == "memory" else "seconds")
             low, high = axes.get_ylim()
-            axes.set_ylim(min(low, high / 30), high * 4)  # room for the labels, and no false drama
+            low = min(low, high / 30)  # no false drama
+            axes.set_ylim(low, high * (high / low) ** (0.12 + 0.1 * len(chosen)))  # labels above
             axes.legend(loc="upper left", fontsize=6.5)
     return figure
 
@@ -48,4 +49,4 @@ def _curve(axes: object, series: Series, colour: str, marker: str, *, label: str
     axes.plot(x, y, marker, color=colour, ms=3.5, ls="-", lw=0.8, label=label)
     tail = slice(len(x) // 2, None) if len(x) > 3 else slice(None)
     level = np.exp(np.mean(np.log(y[tail]) - series.exponent * np.log(x[tail])))
-    axes.plot(x, level * x**series.exponent, "--", color=colour, lw=0.8)
+    axes.plot(x[tail], level * x[tail] ** series.exponent, "--", color="black", lw=0.8, zorder=3)
