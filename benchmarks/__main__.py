@@ -7,6 +7,7 @@ this machine, not checks. The baselines need PyTorch: `pip install 'gdln_jax[ben
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -46,7 +47,11 @@ def measured(name: str, *, quick: bool) -> list[Row]:
     """The rows of one job, from a fresh process."""
     command = [sys.executable, "-m", "benchmarks.alone", name, *(["--quick"] if quick else [])]
     root = Path(__file__).resolve().parent.parent
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, cwd=root)
+    # As PyTorch's: threads of LAPACK on small matrices wait actively, and slow one another down.
+    one_thread = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, check=False, stdout=subprocess.PIPE, text=True, cwd=root, env=one_thread
+    )
     if done.returncode:
         raise SystemExit(f"the row {name!r} failed with exit code {done.returncode}; see above")
     rows = [Row(**record) for record in json.loads(done.stdout)]

@@ -108,7 +108,7 @@ def _asked(row: Row) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Where and with what the numbers were made."""
+    """Where and with what the numbers were made; `load`: mean of the last minute, ours included."""
     versions = {}
     for package in ("gdln_jax", "jax", "jaxlib", "diffrax", "optax", "numpy", "scipy", "torch"):
         try:
@@ -119,6 +119,7 @@ def machine() -> dict[str, Any]:
     return {
         "processor": _processor(),
         "cores": cores,
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else "unknown",
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         **versions,
