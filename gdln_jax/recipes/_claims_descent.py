@@ -14,6 +14,7 @@ from gdln_jax._data import GatedData
 from gdln_jax._descent import train
 from gdln_jax._network import GatedNetwork
 from gdln_jax.relu import ReLUNetwork, activation_patterns, as_gated, unit_power
+from gdln_jax.sweep import sweep
 
 # Views that always occur together, of rates (1, .8) per class; flow time per step eta/(1 - beta).
 STRENGTHS, START = (1.0, 0.8), 0.1
@@ -45,11 +46,8 @@ def sweep_momentum(
     u0 = START * np.exp(0.1 * np.random.default_rng(seed).normal(size=(starts, 2)))
     task = tasks.multiview(1, 2, strengths=STRENGTHS, width=1)
     number = int(np.ceil(_DURATION / steps.min()))
-    grid = [a.ravel() for a in np.meshgrid(betas, steps, np.arange(starts), indexing="ij")]
-    nets = _aligned(task, u0[grid[2].astype(int)])
-    share = np.asarray(_descend(nets, task.data, grid[0], grid[1], number))[:, 0]
-    shape = (len(betas), len(steps), starts)
-    ends = np.asarray(share).reshape(*shape, 2)
+    axes = {"beta": np.array(betas), "step": steps, "start": np.arange(starts)}
+    ends = _descend(_aligned(task, u0), task.data, axes, number)[..., 0, :]
     flow = flow_ratio(u0 * np.sqrt(STRENGTHS))
     with np.errstate(invalid="ignore"):  # a run that a step above the stable one has thrown off
         ratio = np.sqrt(ends[..., 1] / ends[..., 0]) / flow
@@ -63,13 +61,10 @@ def _minibatches(flow_ratio: Any, seeds: int, seed: int) -> tuple[np.ndarray, np
     task = tasks.multiview(4, 2, strengths=STRENGTHS, width=4)
     u0 = np.full((seeds, 2), START)
     steps = np.array([0.6, 0.2, 0.06, 0.02])
-    grid = [a.ravel() for a in np.meshgrid(steps, np.arange(seeds), indexing="ij")]
-    nets = _aligned(task, u0[grid[1].astype(int)])
     number = int(np.ceil(4 * _DURATION / steps.min()))
-    keys = jax.random.split(jax.random.key(seed), len(grid[0]))
-    beta = np.full(len(grid[0]), 0.9)
-    ends = np.asarray(_descend(nets, task.data, beta, grid[0], number, keys))
-    s = np.sqrt(np.abs(ends)).reshape(len(steps), seeds, 4, 2)
+    axes = {"beta": np.array([0.9]), "step": steps, "start": np.arange(seeds)}
+    ends = _descend(_aligned(task, u0), task.data, axes, number, jax.random.key(seed))[0]
+    s = np.sqrt(np.abs(ends))
     ratio = s[..., 1] / s[..., 0] / flow_ratio(u0 * np.sqrt(STRENGTHS))[:, None]
     return steps, ratio.reshape(len(steps), -1)
 
@@ -84,16 +79,21 @@ def _aligned(task: tasks.Task, u0: np.ndarray) -> GatedNetwork:
     return GatedNetwork.from_stacks(task.graph, tuple(stacks))
 
 
-@eqx.filter_jit
 def _descend(
-    nets: GatedNetwork, data: Any, beta: Any, step: Any, number: int, keys: Any = None
-) -> Any:
-    """Shares (run, class, view) at the end."""
+    nets: GatedNetwork,
+    data: Any,
+    axes: dict[str, np.ndarray],
+    number: int,
+    batches: jax.Array | None = None,
+) -> np.ndarray:
+    """Shares (beta, step, start, class, view) at the end; with a key, of batches of one example."""
 
-    def one(net: GatedNetwork, beta: Any, step: Any, key: Any) -> Any:
+    def one(key: Any, beta: Any, step: Any, start: Any) -> Any:
         end = train(
-            net, data, optimizer=optax.sgd(step * (1 - beta), momentum=beta), steps=number,
-            save_every=number, keep_models=False, key=key, batch_size=None if key is None else 1,
+            jax.tree.map(lambda w: w[start], nets), data,
+            optimizer=optax.sgd(step * (1 - beta), momentum=beta), steps=number,
+            save_every=number, keep_models=False,
+            key=None if batches is None else key, batch_size=None if batches is None else 1,
         ).final  # fmt: skip
         parts = [
             strength * jnp.diag(end.weights[path[1]] @ end.weights[path[0]])
@@ -101,8 +101,9 @@ def _descend(
         ]
         return jnp.stack(parts, axis=-1)
 
-    mapped = jax.vmap(one, in_axes=(0, 0, 0, None if keys is None else 0))
-    return mapped(nets, jnp.asarray(beta), jnp.asarray(step), keys)
+    # A run that too large a step has thrown off is a result here: it comes back as NaN.
+    key = jax.random.key(0) if batches is None else batches
+    return sweep(one, axes, key=key, progress=False)["value"].values
 
 
 # ------------------------------------------------------------------ ReLU networks

@@ -26,6 +26,7 @@ from gdln_jax.recipes._margin_figure import dataset, draw
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
 from gdln_jax.recipes._run import Told, perform
+from gdln_jax.sweep import sweep
 
 # Independent values (tests/reference.json): crossovers of `margin` at loss .2, and `margin_relu`,
 # mean and sd over 20 seeds of the time to loss .2 at step .04.
@@ -138,13 +139,11 @@ def simulate(options: Options, progress: Progress = silent) -> Runs:
     count = len(deltas) * o.seeds
     progress(0.05, f"{count} networks, {steps} steps near the flow")
     keys = sim.keys(o.seed, o.seeds)
-    losses, nets = _train(deltas, keys, o.width, o.std, o.flow_rate, steps)
+    fine = _train(deltas, keys, o.width, o.std, o.flow_rate, steps)
     progress(0.5, f"{count} networks, {epochs} steps of {o.learning_rate:g}")
-    losses_step, _ = _train(deltas, keys, o.width, o.std, o.learning_rate, epochs)
+    losses_step = _train(deltas, keys, o.width, o.std, o.learning_rate, epochs)["losses"]
     t = o.tau * o.flow_rate * np.arange(steps + 1)
     t_step = np.arange(epochs + 1.0)
-    progress(0.6, "gates")
-    on, power = (np.asarray(a) for a in _gates(nets, deltas))
     progress(0.7, "aligned gated networks")
     theory = {
         g: np.asarray(exact.margin_loss(t, deltas[:, None], o.a0(g), o.tau, gating=g))
@@ -156,16 +155,16 @@ def simulate(options: Options, progress: Progress = silent) -> Runs:
     return Runs(
         deltas=deltas,
         t=t,
-        losses=losses,
+        losses=fine["losses"],
         t_step=t_step,
         losses_step=losses_step,
-        shares=_shares(on, power),
-        directions=np.asarray(nets.weights[0][:, 0]),
-        power=power[:, 0],
+        shares=_shares(fine["on"], fine["power"]),
+        directions=fine["directions"][:, 0],
+        power=fine["power"][:, 0],
         theory=theory,
         predicted=_predicted(o, deltas),
         predicted_step=discrete,
-        times=sim.first_below(losses, t, o.level),
+        times=sim.first_below(fine["losses"], t, o.level),
         times_step=sim.first_below(losses_step, t_step, o.level),
         aligned={g: _aligned(o, g, epochs) for g in GATINGS},
     )
@@ -181,35 +180,33 @@ def _predicted(options: Options, deltas: np.ndarray) -> np.ndarray:
 
 def _train(
     deltas: np.ndarray, keys: jax.Array, width: int, std: float, rate: float, steps: int
-) -> tuple[np.ndarray, relu.ReLUNetwork]:
-    """Losses (delta, seed, time) and final networks; one program for all."""
+) -> dict[str, np.ndarray]:
+    """What is kept of the networks of all margins and seeds, (delta, seed, ...); one program.
 
-    @jax.jit
-    def program(deltas: Any, keys: Any, std: Any, rate: Any) -> Any:
-        def one(delta: Any, key: Any) -> Any:
-            task = tasks.margin_xor(delta, gating="none", width=width)
-            net = relu.ReLUNetwork.init(task.graph, std=std, key=key)
-            run = train(net, task.data, optimizer=optax.sgd(rate), steps=steps, keep_models=False)
-            return run.losses, run.final, run.status
+    `losses` (time,), `directions` (unit, 3) input weights at the end, `on` (unit, example) and
+    `power` (unit,): the gates there, and the units' shares of the output.
+    """
 
-        return jax.vmap(lambda d: jax.vmap(lambda k: one(d, k))(keys))(deltas)
+    def one(_: Any, delta: Any, seed: Any) -> dict[str, Any]:
+        task = tasks.margin_xor(delta, gating="none", width=width)
+        net = relu.ReLUNetwork.init(task.graph, std=std, key=keys[seed])
+        run = train(net, task.data, optimizer=optax.sgd(rate), steps=steps, keep_models=False)
+        return {
+            "losses": run.losses,
+            "status": run.status,
+            "directions": run.final.weights[0],
+            "on": relu.activation_patterns(run.final, task.data, threshold=_THRESHOLD),
+            "power": relu.unit_power(run.final, task.data),
+        }
 
-    losses, final, status = program(deltas, keys, std, rate)
-    if np.any(np.asarray(status) != OK):
-        delta = deltas[np.argwhere(np.asarray(status) != OK)[0, 0]]
-        raise OptionError(f"training diverged at Delta = {delta:g}; use a smaller learning_rate")
-    return np.asarray(losses), final
-
-
-@jax.jit
-def _gates(nets: relu.ReLUNetwork, deltas: Any) -> Any:
-    """Which units are on (delta, seed, unit, example), and their shares of the output."""
-
-    def one(net: relu.ReLUNetwork, delta: Any) -> Any:
-        data = tasks.margin_xor(delta, gating="none", width=1).data
-        return relu.activation_patterns(net, data, threshold=_THRESHOLD), relu.unit_power(net, data)
-
-    return jax.vmap(lambda net, d: jax.vmap(lambda n: one(n, d))(net))(nets, deltas)
+    axes = {"delta": deltas, "seed": np.arange(len(keys))}
+    # The key of the sweep is not used: networks of different margins share their initial weights.
+    found = sweep(one, axes, key=jax.random.key(0), progress=False)
+    bad = np.argwhere(found["status"].values != OK)
+    if len(bad):
+        at = deltas[bad[0][0]]
+        raise OptionError(f"training diverged at Delta = {at:g}; use a smaller learning_rate")
+    return {name: found[name].values for name in ("losses", "directions", "on", "power")}
 
 
 def _shares(on: np.ndarray, power: np.ndarray) -> np.ndarray:
