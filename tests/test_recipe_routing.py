@@ -251,7 +251,7 @@ def test_what_theory_does_not_cover_is_refused_with_the_remedy(change, message):
 
 
 def test_too_large_a_step_is_named():
-    with pytest.raises(OptionError, match=r"diverged.* learning rate 5; .*smaller"):
+    with pytest.raises(OptionError, match=r"diverged.*learning_rate= with a smaller one"):
         recipes.reproduce("routing", **{**SMALL, "learning_rate": 5.0, "duration": 500.0})
 
 

@@ -70,7 +70,7 @@ def descend(
         code = int(np.asarray(run.status)[bad[0]])
         raise OptionError(
             f"{what} {bad[0]} of {len(run.status)}: {STATUS[code]}; use --set learning_rate= with "
-            "a smaller one"
+            "a smaller one, or smaller initial weights"
         )
     return run
 

@@ -7,16 +7,17 @@ the base data's statistics, the simulation is full networks. Nothing is fitted b
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from gdln_jax import _reduction, exact, init, measures
-from gdln_jax._descent import flow_time, train
+from gdln_jax._descent import flow_time
 from gdln_jax._flow import gradient_flow
 from gdln_jax._network import GatedNetwork
 from gdln_jax._trajectory import Trajectory
+from gdln_jax.recipes import _ensembles
 from gdln_jax.tasks import Task
 
 
@@ -187,34 +188,19 @@ def descend(
     nets: GatedNetwork, data: Any, frames: Frames, rate: float, steps: int, save_every: int
 ) -> Trajectory:
     """Train all networks (leading axis) by full-batch gradient descent, in one program."""
+    look = eqx.Partial(_look, frames)
+    return _ensembles.descend(nets, data, rate, steps, save_every, measure=look)
 
-    @jax.jit
-    def program(nets: GatedNetwork, data: Any, frames: Frames, rate: Any) -> Trajectory:
-        def look(net: GatedNetwork) -> dict[str, Any]:
-            strengths, off = aligned(net, frames)
-            errors = measures.zero_shot_error(net, frames.x, frames.best, frames.pattern)
-            return {
-                "shared": shared(net, frames),
-                "aligned": strengths,
-                "off": off,
-                "errors": errors,
-                "squares": squares(net),
-            }
 
-        def run(net: GatedNetwork) -> Trajectory:
-            return train(
-                net,
-                data,
-                optimizer=optax.sgd(rate),
-                steps=steps,
-                save_every=save_every,
-                measure=look,
-                keep_models=False,
-            )
-
-        return jax.vmap(run)(nets)
-
-    return program(nets, data, frames, jnp.asarray(rate))
+def _look(frames: Frames, net: GatedNetwork) -> dict[str, Any]:
+    strengths, off = aligned(net, frames)
+    return {
+        "shared": shared(net, frames),
+        "aligned": strengths,
+        "off": off,
+        "errors": measures.zero_shot_error(net, frames.x, frames.best, frames.pattern),
+        "squares": squares(net),
+    }
 
 
 def follow_flow(net: GatedNetwork, data: Any, frames: Frames, ts: np.ndarray) -> Trajectory:
