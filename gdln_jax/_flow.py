@@ -236,6 +236,7 @@ def _until(there: Array, leaf: Array) -> Array:
     return jnp.where(there.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.nan)
 
 
+@jax.jit  # one program: as single operations they would each be compiled
 def _smallest_scale(weights: list[Array]) -> Array:
     """Root mean square of the smallest non-zero matrix among the weights (pitfall 1)."""
     scales = []

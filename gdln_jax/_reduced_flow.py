@@ -99,6 +99,7 @@ def _dtype(start: Any) -> np.dtype:
     return np.dtype(jnp.result_type(*jax.tree.leaves(start)))
 
 
+@jax.jit  # one program: as single operations they would each be compiled
 def smallest_size(start: Any) -> Array:
     """The smallest non-zero entry in size: the scale that absolute tolerances must be below."""
     leaves = [jnp.abs(jax.lax.stop_gradient(leaf)) for leaf in jax.tree.leaves(start)]
