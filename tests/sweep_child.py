@@ -66,6 +66,8 @@ def forked(body):
     child = os.fork()
     if child:
         return child
+    # Where the tests run in the background, SIGINT is ignored by all that they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     code = 1
     try:
         body()

@@ -73,6 +73,15 @@ def test_ten_kills_and_an_interruption_lose_only_the_unfinished_chunk(tmp_path):
     assert found["after"] == []
 
 
+@pytest.fixture
+def heeded():
+    """SIGINT as in a terminal; where the tests run in the background it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded")
 def test_ctrl_c_waits_for_the_chunk_and_a_second_one_does_not(tmp_path, unstored):
     class Pressing:
         def __del__(self):
