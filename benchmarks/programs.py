@@ -1,7 +1,6 @@
 """Our side of the comparisons: what users of gdln_jax would write, with its counted cost."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.custom_batching import sequential_vmap
 
 import gdln_jax as gdln
 from benchmarks.measuring import over_devices
@@ -43,17 +41,6 @@ def product_flops(packed: gdln.PackedData) -> float:
     return total
 
 
-def singular_values(matrix: jax.Array) -> jax.Array:
-    """All of them, in descending order; under `vmap` on a CPU one matrix after the other.
-
-    jaxlib 0.10 splits LAPACK calls on a batch over the threads that run the program's operations,
-    and waits for them there: two such calls at once, as on two devices, take all threads of two
-    cores and wait for ever. One call per matrix is not split, and no slower.
-    """
-    one = functools.partial(jnp.linalg.svd, compute_uv=False)
-    return jax.lax.platform_dependent(matrix, cpu=sequential_vmap(one), default=one)
-
-
 def training(
     task: Any,
     scales: Sequence[float],
@@ -79,7 +66,7 @@ def training(
     optimizer = optax.sgd(rate)
 
     def look(net: gdln.GatedNetwork) -> Any:
-        return [jax.vmap(singular_values)(w) for w in net.stacks]
+        return [gdln.measures.singular_values(w) for w in net.stacks]
 
     def run(net: gdln.GatedNetwork, data: gdln.PackedData) -> Any:
         result = gdln.train(

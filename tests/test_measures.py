@@ -97,6 +97,35 @@ def test_strengths_and_distance_in_frames():
     np.testing.assert_allclose(measures.frame_distance(stack, *frames), [0, 5])
 
 
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (2, 4, 4), (0, 2, 3)])
+def test_singular_values_alone_under_jit_and_in_a_batch(shape):
+    w = np.random.default_rng(0).normal(size=(6, *shape))
+    truth = np.linalg.svd(w, compute_uv=False)
+    np.testing.assert_allclose(measures.singular_values(w), truth, atol=1e-13)
+    together = jax.jit(jax.vmap(measures.singular_values))(w)
+    np.testing.assert_allclose(together, truth, atol=1e-13)
+
+
+@pytest.mark.slow
+def test_singular_values_of_many_runs_do_not_stand_still(plain_python):
+    """With jaxlib's own batches, three of 500 a device never end with two devices on two cores."""
+    snippet = """
+import jax
+from gdln_jax import measures
+spec = jax.sharding.PartitionSpec("run")
+mesh = jax.make_mesh((2,), ("run",), axis_types=(jax.sharding.AxisType.Auto,))
+look = jax.vmap(lambda *a: [measures.singular_values(w) for w in a])
+split = jax.jit(jax.shard_map(look, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False))
+keys = jax.random.split(jax.random.key(0), 3)
+w = [jax.random.normal(key, (1000, 64, 64 - i)) for i, key in enumerate(keys)]
+for _ in range(3):
+    found = jax.block_until_ready(split(*w))
+print([len(s) for s in found])
+"""
+    done = plain_python(snippet, XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    assert done.stdout.strip() == "[1000, 1000, 1000]", done.stderr
+
+
 def test_singular_vector_alignment():
     u, v = jnp.eye(3, 2), jnp.eye(2)
     left, right = measures.singular_vector_alignment(u @ jnp.diag(jnp.array([2.0, 1.0])), u, v)

@@ -20,6 +20,7 @@ from gdln_jax.measures._modes import conserved as conserved
 from gdln_jax.measures._modes import frame_distance as frame_distance
 from gdln_jax.measures._modes import mode_strengths as mode_strengths
 from gdln_jax.measures._modes import shared_strengths as shared_strengths
+from gdln_jax.measures._modes import singular_values as singular_values
 from gdln_jax.measures._modes import singular_vector_alignment as singular_vector_alignment
 from gdln_jax.measures._modes import subspace_alignment as subspace_alignment
 from gdln_jax.measures._representations import domain_alignment as domain_alignment

@@ -1,12 +1,14 @@
 """Modes, read by projection on fixed frames: strengths, alignment, and what E8 conserves.
 
-Never by the order of sorted singular values, whose labels swap at crossings, and never through an
-SVD, whose derivative is NaN at repeated singular values (PITFALLS 5).
+Not by the order of sorted singular values, whose labels swap at crossings, nor through an SVD,
+whose derivative is NaN at repeated singular values (PITFALLS 5); `singular_values` is to look at.
 """
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
+from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax._network import GatedNetwork
@@ -34,6 +36,26 @@ def frame_distance(
     w, u, v = (jnp.asarray(a) for a in (w, u, v))
     b = mode_strengths(w, u, v) if b is None else jnp.asarray(b)
     return jnp.linalg.norm(w - jnp.einsum("...tm,...m,...sm->...ts", u, b, v), axis=(-2, -1))
+
+
+def singular_values(
+    w: Float[ArrayLike, "*edge target source"],
+) -> Float[Array, "*edge value"]:
+    """All singular values of each matrix, descending, min(target, source) of them.
+
+    To look at: which mode a value belongs to, `mode_strengths` tells, and only that should be
+    differentiated. On a CPU, `vmap` over runs takes the runs one after the other: jaxlib 0.10
+    splits a batch of LAPACK calls over the threads that run the program, and waits for them there,
+    so that two batches of some hundred matrices stop a machine with two cores for ever.
+    """
+    w = jnp.asarray(w)
+    if w.shape[-2] < w.shape[-1]:
+        w = w.mT  # LAPACK is a quarter faster on tall ones
+    return jax.lax.platform_dependent(w, cpu=sequential_vmap(_values), default=_values)
+
+
+def _values(w: Array) -> Array:
+    return jnp.linalg.svd(w, compute_uv=False)
 
 
 def singular_vector_alignment(
