@@ -1,9 +1,10 @@
-"""Pictures on given axes: arrays in, `Axes` out, in one style.
+"""Pictures on given axes: arrays in, `Axes` out, in one style; and films (`animate`).
 
 Theory dashed, simulation solid; trained blue, untrained orange, shared green; medians with bands,
 single seeds thin; time t/τ and loss L. Floor 5: may import matplotlib and floors 0-4.
 """
 
+from gdln_jax.plot._animate import animate as animate
 from gdln_jax.plot._architecture import architecture as architecture
 from gdln_jax.plot._curves import curve as curve
 from gdln_jax.plot._curves import loss_curves as loss_curves
