@@ -29,6 +29,14 @@ settings.load_profile("gdln")
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Notebooks cannot carry a marker themselves, and all take more than a few seconds."""
+    for item in items:
+        if item.path.suffix == ".ipynb":
+            item.add_marker("slow")
+
+
 # Every compiled program maps memory, and Linux ends a process at 65,530 maps (vm.max_map_count).
 # A test file adds 5,000 to 12,000, so the programs of earlier files are dropped well before.
 _MAPS = Path("/proc/self/maps")

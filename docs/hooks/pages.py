@@ -103,7 +103,8 @@ def _cells(notebook: dict[str, Any]) -> Iterator[str]:
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            yield text
+            # On the site pages lie one level higher, and notebooks are pages.
+            yield re.sub(r"\]\((\w+)\.ipynb\)", r"](\1.md)", text.replace("](../docs/", "](../"))
         elif text.strip():
             yield f"```python\n{text}\n```"
             for output in cell["outputs"]:
