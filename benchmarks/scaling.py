@@ -282,7 +282,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from benchmarks.scaling_figure import draw
 
         chosen.out.mkdir(parents=True, exist_ok=True)
-        record = {"machine": machine(), "series": [dataclasses.asdict(s) for s in found]}
+        series = [dataclasses.asdict(s) | {"exponent": s.exponent} for s in found]
+        record = {"machine": machine(), "series": series}
         (chosen.out / "scaling.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
         draw(found).savefig(chosen.out / "scaling.png", dpi=200)
 

@@ -29,7 +29,7 @@ def draw(found: Sequence[Series]) -> Figure:
             for series, colour, marker in zip(chosen, _COLOURS, _MARKERS, strict=False):
                 _curve(axes, series, colour, marker, label=_label(series, what))
             axes.set(xscale="log", yscale="log", title=f"{letter}  {what}")
-            axes.set_xlabel(", ".join(sizes))
+            axes.set_xlabel(", ".join(sizes).replace("N_h", "$N_h$"))
             axes.set_ylabel("MiB" if what == "memory" else "seconds")
             low, high = axes.get_ylim()
             low = min(low, high / 30)  # no false drama
@@ -40,6 +40,7 @@ def draw(found: Sequence[Series]) -> Figure:
 
 def _label(series: Series, what: str) -> str:
     name = series.what.removeprefix("memory, ") if what == "memory" else series.size
+    name = name.replace("N_h", "$N_h$")
     return f"{name}: power {series.exponent:.2f}"
 
 

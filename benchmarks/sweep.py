@@ -29,8 +29,7 @@ TASK = gdln.tasks.routing(7, 4)
 
 
 def network(key):
-    # Not orthogonal: on a CPU with two cores jaxlib 0.10.2 stops for ever in a program that makes
-    # two independent QR factorisations of a batch of 128 matrices.
+    # Not orthogonal: the QR factorisations, one after the other on a CPU, are no part of training.
     return gdln.GatedNetwork.init(TASK.graph, gdln.init.xavier(0.2), key=key)
 
 
