@@ -1,6 +1,7 @@
 """Sweeps with a store: killed and resumed, refused, damaged, full, shared by shards and workers."""
 
 import errno
+import importlib
 import json
 import os
 import signal
@@ -248,3 +249,29 @@ def test_workers_of_this_machine_and_of_submitit_do_the_same(tmp_path):
 def test_an_fn_that_cannot_be_sent_is_refused(tmp_path):
     with pytest.raises(ValueError, match="at the top of a module"):
         gdln.sweep(lambda _, x: x, {"x": [1.0]}, key=KEY, store=tmp_path, workers=1)
+
+
+def test_what_a_script_computed_is_found_by_who_imports_it(tmp_path, monkeypatch):
+    script = tmp_path / "a_study.py"
+    script.write_text(
+        "import jax, gdln_jax as gdln\n\n"
+        "jax.config.update('jax_enable_x64', True)\n"
+        "jax.config.update('jax_default_matmul_precision', 'highest')\n\n"
+        "def double(key, x):\n    return 2 * x\n\n"
+        "def study():\n"
+        "    options = {'key': jax.random.key(0), 'store': 'kept', 'progress': False}\n"
+        "    return gdln.sweep(double, {'x': [1.0, 2.0]}, **options)\n\n"
+        "if __name__ == '__main__':\n    study()\n"
+    )
+    settings = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    subprocess.run([sys.executable, script.name], cwd=tmp_path, env=settings, check=True)
+    written = [p.stat().st_mtime_ns for p in (tmp_path / "kept").glob("chunk-*.nc")]
+    assert len(written) == 1
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        found = importlib.import_module("a_study").study()
+    finally:
+        sys.modules.pop("a_study", None)
+    assert found["value"].values.tolist() == [2.0, 4.0]
+    assert [p.stat().st_mtime_ns for p in (tmp_path / "kept").glob("chunk-*.nc")] == written

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import re
+import sys
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -115,9 +116,20 @@ def _name(fn: Any) -> str:
     while isinstance(fn, functools.partial):
         fn = fn.func
     fn = getattr(fn, "__wrapped__", fn)
-    # A worker process imports the user's script under another name.
-    room = str(getattr(fn, "__module__", "")).replace("__mp_main__", "__main__")
+    room = str(getattr(fn, "__module__", ""))
+    room = _script(room) if room in {"__main__", "__mp_main__"} else room
     return f"{room}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
+
+
+def _script(room: str) -> str:
+    """The name by which what runs as a script is imported: a worker process does so, and a notebook
+    that collects what a cluster computed.
+    """
+    main = sys.modules.get(room)
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:  # python -m NAME
+        return str(spec.name)
+    return Path(file).stem if file else "__main__"
 
 
 def _describe(value: Any, into: Any, seen: set[int]) -> None:
