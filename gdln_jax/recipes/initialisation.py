@@ -291,9 +291,9 @@ def _verdict(facts: dict[str, Any]) -> str:
     rich, top, _ = facts["untrained"]
     return (
         f"N Fig. 6 holds under conditions: zero-shot error {rich:.1e} at the smallest sigma_0 and "
-        f"{top:.2g} at the largest, with exponent {facts['exponent'][0]:.2f} for small ones; the loss follows Eq. "
-        f"15 to {facts['race_gap']:.1%} of L(0) at the rich end and the kernel at t = 0 to "
-        f"{facts['linear_gap'][facts['lazy']]:.1%} at the lazy end, nothing fitted."
+        f"{top:.2g} at the largest, with exponent {facts['exponent'][0]:.2f} for small ones; the "
+        f"loss follows Eq. 15 to {facts['race_gap']:.1%} of L(0) at the rich end and the kernel at "
+        f"t = 0 to {facts['linear_gap'][facts['lazy']]:.1%} at the lazy end, nothing fitted."
     )
 
 
