@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -43,24 +44,28 @@ def main() -> None:
 
 
 def rows(records: Iterable[dict[str, Any]]) -> Iterable[str]:
-    """The comparisons, without the columns that only matter while measuring."""
-    yield "| what | against | ours, warm (cold) | theirs | ratio | asked | of the floor |"
-    yield "|---|---|---|---|---|---|---|"
-    for r in records:
-        wanted = [f"{r['goal']:g}x"] if r["goal"] is not None else []
-        wanted += [f"{r['cold_goal']:g}x cold"] if r["cold_goal"] is not None else []
-        wanted += [f"below {r['limit']:g} s"] if r["limit"] is not None else []
-        asked = ", ".join(wanted) + ("" if r["reached"] is not False else ": **not reached**")
-        cold = "" if r["cold"] is None else f" ({_seconds(r['cold'])})"
-        ratio = ""
-        if r["ratio"] is not None:
-            ratio = f"{r['ratio']:.3g}x" + (f" ({r['cold_ratio']:.2g}x)" if r["cold_ratio"] else "")
-        floor = "" if r["fraction"] is None else f"{r['fraction']:.0%} of {r['floor_of']}"
-        cells = (
-            f"{r['what']}; {r['sizes']}", r["baseline"], _seconds(r["warm"]) + cold,
-            _seconds(r["other"]), ratio, asked, floor,
-        )  # fmt: skip
-        yield "| " + " | ".join(cells) + " |"
+    """A table per job, without the columns that only matter while measuring."""
+    for (what, sizes), group in groupby(records, key=lambda r: (r["what"], r["sizes"])):
+        yield from ("", f"**{what}** ({sizes})", "")
+        yield "| against | ours, warm (cold) | theirs | ratio | asked | of the floor |"
+        yield "|---|---|---|---|---|---|"
+        yield from map(_row, group)
+
+
+def _row(r: dict[str, Any]) -> str:
+    wanted = [f"{r['goal']:g}x"] if r["goal"] is not None else []
+    wanted += [f"{r['cold_goal']:g}x cold"] if r["cold_goal"] is not None else []
+    wanted += [f"below {r['limit']:g} s"] if r["limit"] is not None else []
+    asked = ", ".join(wanted) + ("" if r["reached"] is not False else ": **not reached**")
+    cold = "" if r["cold"] is None else f" ({_seconds(r['cold'])})"
+    ratio = ""
+    if r["ratio"] is not None:
+        ratio = f"{r['ratio']:.3g}x" + (f" ({r['cold_ratio']:.3g}x)" if r["cold_ratio"] else "")
+    floor = "" if r["fraction"] is None else f"{r['fraction']:.0%} of {r['floor_of']}"
+    cells = (
+        r["baseline"], _seconds(r["warm"]) + cold, _seconds(r["other"]), ratio, asked, floor,
+    )  # fmt: skip
+    return "| " + " | ".join(cells) + " |"
 
 
 def scaling(records: Iterable[dict[str, Any]]) -> Iterable[str]:
