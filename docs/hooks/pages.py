@@ -144,6 +144,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Links to notebooks, which in the repository lie beside docs/, lead to their pages."""
+    return re.sub(r"\]\(\.\./notebooks/(\w+)\.ipynb\)", r"](notebooks/\1.md)", markdown)
+
+
 def on_page_content(content: str, **_: Any) -> str:
     r"""Formulas become MathML, which browsers show without a script."""
     for begin, end, display in ((r"\(", r"\)", "inline"), (r"\[", r"\]", "block")):
