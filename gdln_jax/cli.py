@@ -108,7 +108,7 @@ def reproduce(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the files [default: out/NAME, or out].", metavar="DIR"),
+        typer.Option(help="Folder for the files.", metavar="DIR", show_default="out/NAME, or out"),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
     settings: Annotated[
@@ -235,7 +235,7 @@ def _reproduce_all(
 def write_report(
     out: Annotated[
         Path | None,
-        typer.Option(help="The page [default: DIR/report.html].", metavar="FILE.html"),
+        typer.Option(help="The page.", metavar="FILE.html", show_default="DIR/report.html"),
     ] = None,
     source: Annotated[
         Path, typer.Option("--from", help="Where the recipes left their files.", metavar="DIR")
@@ -279,14 +279,14 @@ def draw(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The picture, .png, .svg or .pdf [default: FILE.png].", metavar="PICTURE"
+            help="The picture, .png, .svg or .pdf.", metavar="PICTURE", show_default="FILE.png"
         ),
     ] = None,
 ) -> None:
-    """Draw an architecture: nodes, edges, closed gates, highlighted pathways.
+    r"""Draw an architecture: nodes, edges, closed gates, highlighted pathways.
 
-    TOML: edges = [["x", "h"], ["h", "y"]], then [nodes] with x = 4 and so on; optional are
-    paths = [["x->h", "h->y"]], [gates], [labels]. Python: graph = gdln_jax.Graph(...).
+    TOML: edges = \[["x", "h"], ["h", "y"]], then \[nodes] with x = 4 and so on; optional are
+    paths = \[["x->h", "h->y"]], \[gates], \[labels]. Python: graph = gdln_jax.Graph(...).
     """
     from gdln_jax import _console, _drawing
 

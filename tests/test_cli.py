@@ -140,6 +140,23 @@ def test_commands_are_suggested_and_exit_codes_are_in_the_help(gdln):
     assert gdln("--version").output.startswith("gdln_jax ")
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("draw", ('edges = [["x", "h"], ["h", "y"]], then [nodes] with', "[gates], [labels]")),
+        ("draw", ("[default: (FILE.png)]",)),
+        ("report", ("[default: (DIR/report.html)]",)),
+        ("reproduce", ("[default: (out/NAME, or out)]",)),
+    ],
+)
+def test_the_help_shows_what_stands_in_brackets(gdln, monkeypatch, command, said):
+    """Brackets are markup to rich: unless escaped, they and their content disappear."""
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = " ".join(gdln(command, "--help").output.split())
+    for text in said:
+        assert text in shown
+
+
 def test_bench_hands_on_its_arguments(gdln, tmp_path, monkeypatch):
     monkeypatch.setattr(cli, "__file__", str(tmp_path / "site-packages" / "gdln_jax" / "cli.py"))
     done = gdln("bench")
