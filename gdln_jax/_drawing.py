@@ -65,7 +65,9 @@ def read_drawing(file: Path) -> Drawing:
 
 
 def draw(drawing: Drawing, out: Path) -> Path:
-    """Write the picture to `out`, whole or not at all; its ending is one of `FORMATS`."""
+    """Write the picture to `out`, whole or not at all; its ending is one of `FORMATS`, and its
+    folder is made if need be.
+    """
     from gdln_jax import plot
 
     graph = drawing.graph
@@ -88,6 +90,7 @@ def draw(drawing: Drawing, out: Path) -> Path:
         kind = check_format(out)
         beside = out.with_name(f".{out.name}.tmp-{os.getpid()}")
         made = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}[kind]
+        out.parent.mkdir(parents=True, exist_ok=True)
         try:
             figure.savefig(beside, format=kind, dpi=200, metadata={made: None})
             beside.replace(out)

@@ -4,11 +4,13 @@ they name exists; and every public name has its place in the reference.
 
 import importlib.util
 import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import gdln_jax as gdln
 from gdln_jax import recipes
 
 ROOT = Path(__file__).parent.parent
@@ -23,6 +25,16 @@ def run(page):
     for number, block in enumerate(blocks, 1):
         exec(compile(block, f"docs/{page}.md, block {number}", "exec"), scope)
     return scope
+
+
+def test_the_drawing_of_the_reduction_page():
+    text = (DOCS / "reduction.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```toml\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+    drawn = tomllib.loads(block)
+    graph = gdln.Graph(drawn["nodes"], [tuple(edge) for edge in drawn["edges"]])
+    (python,) = re.findall(r"gdln\.Graph\(.*?\n\)", text, flags=re.DOTALL)
+    assert graph == eval(python, {"gdln": gdln})
+    assert {name for path in drawn["paths"] for name in path} <= {e.name for e in graph.edges}
 
 
 def test_reduction_page(capsys):

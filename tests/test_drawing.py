@@ -61,11 +61,12 @@ def test_the_command_draws_each_format(file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
     for kind, start in starts.items():
-        words = [] if kind == "png" else ["--out", f"net.{kind}"]
+        words = [] if kind == "png" else ["--out", f"pictures/net.{kind}"]
         done = CliRunner().invoke(cli.app, ["draw", str(file), *words])
         assert done.exit_code == 0, done.output
-        assert (tmp_path / f"net.{kind}").read_bytes().startswith(start)
-    svg = (tmp_path / "net.svg").read_text()
+        picture = tmp_path / (f"pictures/net.{kind}" if words else f"net.{kind}")
+        assert picture.read_bytes().startswith(start)
+    svg = (tmp_path / "pictures/net.svg").read_text()
     assert "x0" in svg
     assert "out" in svg
 

@@ -1,5 +1,7 @@
 """Pictures: what is drawn carries its meaning (dashes, colours, labels), at every size."""
 
+import itertools
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -102,3 +104,27 @@ def test_shared_edges_are_green_and_all_graphs_can_be_drawn(ax):
     assert sum(np.allclose(colour, green) for colour in colours) == 2
     plot.architecture(ax, graph, labels={"x": "$x$"}, horizontal=False)
     ax.figure.savefig("/dev/null", format="png")
+
+
+@pytest.mark.parametrize("horizontal", [True, False])
+@pytest.mark.parametrize("early", [(), ("z",)])
+def test_an_edge_that_skips_levels_passes_no_node(ax, early, horizontal):
+    """Through a node it would seem to end there; also where an output stands in a later column."""
+    graph = gdln.Graph(
+        {"x": 2, "w": 2, "h": 3, "k": 3, "y": 2, **dict.fromkeys(early, 2)},
+        [
+            *[("x", "h"), ("w", "h"), ("h", "k"), ("k", "y")],
+            *[("x", "y", "a"), ("w", "y", "b"), ("x", "k", "c")],
+            *[("h", name) for name in early],
+        ],
+    )
+    plot.architecture(ax, graph, labels=False, horizontal=horizontal)
+    ax.figure.draw_without_rendering()
+    boxes = dict(zip(graph.nodes, (patch.get_window_extent() for patch in ax.patches), strict=True))
+    arrows = [text.arrow_patch for text in ax.texts if text.arrow_patch]
+    for edge, arrow in zip(graph.edges, arrows, strict=True):
+        (line,) = arrow.get_path().to_polygons(closed_only=False)
+        line = np.concatenate([np.linspace(a, b, 20) for a, b in itertools.pairwise(line)])
+        for name, box in boxes.items():
+            inside = any(box.contains(*point) for point in line)
+            assert inside == (name in (edge.source, edge.target)), (edge.name, name)

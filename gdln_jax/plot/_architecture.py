@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
+from matplotlib.path import Path
 
 from gdln_jax._graph import Graph
 from gdln_jax.plot._style import COLOURS
@@ -39,17 +40,20 @@ def architecture(
     """
     place, hidden = _places(graph)
     turn = (lambda p: p) if horizontal else (lambda p: (p[1], p[0]))
+    column = {name: p[0] for name, p in place.items()}
     place = {name: turn(p) for name, p in place.items()}
     colour_of = _edge_colours(paths, path_colours)
     closed = set(closed)
+    sizes = _sizes(graph, place, horizontal)
     parallel: dict[tuple[str, str], int] = {}
     for edge in graph.edges:
         if edge.source not in place or edge.target not in place:
             continue
         number = parallel.get((edge.source, edge.target), 0)
         parallel[edge.source, edge.target] = number + 1
-        skips = graph.level[edge.target] - graph.level[edge.source] - 1
-        bend = 0.0 if number == 0 and not skips else (0.18 + 0.15 * number) * (-1) ** number
+        ends = sorted(column[name] for name in (edge.source, edge.target))
+        between = [(place[name], sizes[name]) for name in place if ends[0] < column[name] < ends[1]]
+        bend = 0.0 if number == 0 and not between else (0.18 + 0.15 * number) * (-1) ** number
         shut = edge.name in closed
         look: dict[str, Any] = {"color": COLOURS["faint"], "lw": 0.7, "alpha": 0.9, "zorder": 1}
         if edge.name in colour_of:
@@ -62,15 +66,55 @@ def architecture(
             place[edge.source],
             arrowprops={
                 "arrowstyle": "-",
-                "connectionstyle": f"arc3,rad={bend}",
+                "connectionstyle": _Detour(ax, bend, between),
                 "shrinkA": 0,
                 "shrinkB": 0,
                 **look,
             },
             zorder=look["zorder"],
         )
-    _draw_nodes(ax, graph, place, hidden, closed, labels, colour_of, horizontal)
+    _draw_nodes(ax, graph, place, hidden, closed, labels, colour_of, horizontal, sizes)
     return ax
+
+
+class _Detour:
+    """A way from node to node that bends around the nodes between: through one it would seem to end
+    there. Found when it is drawn, since what an arc passes depends on the scale of the axes.
+    """
+
+    def __init__(self, ax: Axes, bend: float, between: Sequence[tuple[Any, Any]]):
+        self.ax, self.bend = ax, bend
+        self.boxes = [(np.array(centre), np.array(size)) for centre, size in between]
+
+    def __call__(self, start: Any, end: Any, **_: Any) -> Path:
+        """The path in display coordinates, of the smallest bend that passes no node."""
+        start, end = np.array(start), np.array(end)
+        middle, aside = (start + end) / 2, (end - start)[::-1] * [1, -1]
+        arcs = [
+            np.array([start, middle + self.bend * factor * aside, end])
+            for factor in (1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4)
+        ]
+        arc = next((arc for arc in arcs if not self._passes(arc)), arcs[0])
+        return Path(arc, [Path.MOVETO, Path.CURVE3, Path.CURVE3])
+
+    def _passes(self, arc: np.ndarray) -> bool:
+        s = np.linspace(0, 1, 61)[:, None]
+        curve = (1 - s) ** 2 * arc[0] + 2 * s * (1 - s) * arc[1] + s**2 * arc[2]
+        curve = self.ax.transData.inverted().transform(curve)
+        return any(
+            np.any(np.all(np.abs(curve - centre) < size / 2 + 0.05, axis=1))
+            for centre, size in self.boxes
+        )
+
+
+def _sizes(
+    graph: Graph, place: Mapping[str, Any], horizontal: bool
+) -> dict[str, tuple[float, float]]:
+    """Width and height of the box of every node drawn; hidden ones are longer."""
+    crowd = max(sum(graph.level[n] == k for n in place) for k in {*graph.level.values()})
+    height = min(0.3, 1.5 / max(crowd, 1))
+    long = {name: height * (2.6 if name in graph.hidden else 1.0) for name in place}
+    return {name: (0.11, size) if horizontal else (size, 0.11) for name, size in long.items()}
 
 
 def _places(graph: Graph) -> tuple[dict[str, tuple[float, float]], list[tuple[float, float]]]:
@@ -118,19 +162,15 @@ def _draw_nodes(
     labels: Mapping[str, str] | bool,
     colour_of: Mapping[str, Any],
     horizontal: bool,
+    sizes: Mapping[str, tuple[float, float]],
 ) -> None:
-    crowd = max(
-        (sum(graph.level[n] == k for n in place) for k in {*graph.level.values()}), default=1
-    )
-    height = min(0.3, 1.5 / max(crowd, 1))
     for name, (x, y) in place.items():
         touching = [e.name for e in (*graph.incoming[name], *graph.outgoing[name])]
         used = [colour_of[e] for e in touching if e in colour_of]
         edge = COLOURS["faint"] if name in closed else (used[0] if used else "#404040")
         if name in graph.hidden and len(set(used)) > 1:
             edge = COLOURS["shared"]
-        long = height * (2.6 if name in graph.hidden else 1.0)
-        wide, tall = (0.11, long) if horizontal else (long, 0.11)
+        wide, tall = sizes[name]
         ax.add_patch(
             FancyBboxPatch(
                 (x - wide / 2, y - tall / 2),
