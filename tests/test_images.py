@@ -8,6 +8,7 @@ import sys
 import time
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -392,3 +393,25 @@ def test_the_shared_files(shared_data):
     assert train.flat[:2000].mean() / 255 == pytest.approx(0.13, abs=0.01)
     colour, _ = gdln.images.load("cifar10", shared_data)
     assert colour.shape == (32, 32, 3)
+
+
+# ---------------------------------------------------------------- stable rates
+def test_the_largest_stable_rate_is_that_of_the_hessian(tiny):
+    t = gdln.images.make_transforms("rotation", 2, (3, 3), 4, key=KEY)
+    pattern = np.array([[1, 0], [1, 1]])
+    net = gdln.images.RoutedNetwork.init(2, 9, 4, width=3, gain=3, key=KEY, dtype="float64")
+    settings = gdln.images.Settings(momentum=0.5)
+    inside, unravel = jax.flatten_util.ravel_pytree(_inward(net, t))
+    x, labels = t.inputs(jnp.asarray(tiny.values())), jnp.asarray(tiny.labels)
+    table = _step.route_table(pattern)
+
+    def loss(flat):
+        return _step.full_gradient(unravel(flat), x, labels, table, "mse")[0]
+
+    top = jnp.abs(jnp.linalg.eigvalsh(jax.jit(jax.hessian(loss))(inside))).max()
+    rate = gdln.images.stable_rate(net, tiny, t, pattern, settings)
+    assert float(rate) == pytest.approx(3 / float(top), rel=0.03)  # power iteration, 40 times
+    summed = gdln.images.stable_rate(
+        net, tiny, t, pattern, gdln.images.Settings(momentum=0.5, over="sum")
+    )
+    assert float(summed) == pytest.approx(float(rate) / 3, rel=1e-9)

@@ -59,3 +59,36 @@ def test_every_check_can_fail(quick):
 def test_what_cannot_be_done_is_refused(change, message):
     with pytest.raises(OptionError, match=message):
         images.simulate(with_values(images.Options, change))
+
+
+TINY = {
+    "domains": (10,), "fractions": (0.5,), "gains": (0.1,), "seeds": 1, "steps": 20,
+    "gain_steps": 20, "train_images": 64, "test_images": 16, "width": 4,
+}  # fmt: skip
+
+
+def test_the_paper_preset_is_the_papers_and_gives_way_to_what_is_set():
+    options = with_values(images.Options, {"preset": "paper", "seeds": 3})
+    settings = options.settings(40, options.count(40, options.steps, 60_000), 1e-9)
+    assert (settings.batch_size, settings.learning_rate, settings.momentum) == (8, 1e-4, 0.9)
+    assert settings.steps == 1000 * 7500
+    assert (options.width, options.seeds) == (128, 3)
+    assert options.gains == (10.0, 1.0, 0.1, 0.01, 0.001, 0.0001)
+
+
+def test_a_recipe_goes_on_from_its_checkpoints(tmp_path, monkeypatch):
+    said = []
+    options = with_values(
+        images.Options, {**TINY, "evaluations": 2, "over": "sum", "checkpoint": tmp_path}
+    )
+    first = images.simulate(options, lambda _, text: said.append(text))
+    assert said[0].startswith("estimate: about")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "panel0-M10-K5-gain0.1.ckpt", "panel1-M10-K5-gain0.1.ckpt"
+    }  # fmt: skip
+    # Nothing is left to train: a step would fail.
+    monkeypatch.setattr(images, "_seconds_per_step", lambda *_: 0.0)
+    monkeypatch.setattr("gdln_jax.images._training._advance", None)
+    again = images.simulate(options)
+    np.testing.assert_array_equal(first.trained, again.trained)
+    np.testing.assert_array_equal(first.untrained, again.untrained)

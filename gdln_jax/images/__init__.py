@@ -12,6 +12,7 @@ from gdln_jax.images._network import from_gated as from_gated
 from gdln_jax.images._network import to_gated as to_gated
 from gdln_jax.images._sets import ImageSet as ImageSet
 from gdln_jax.images._sets import load as load
+from gdln_jax.images._stability import stable_rate as stable_rate
 from gdln_jax.images._training import PAPER as PAPER
 from gdln_jax.images._training import Run as Run
 from gdln_jax.images._training import Settings as Settings
