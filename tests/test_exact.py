@@ -565,3 +565,19 @@ def test_float32_without_x64(plain_python):
         JAX_ENABLE_X64="0",
     )
     assert done.stdout.split() == ["float32", "float32"], done.stderr
+
+
+def test_what_is_no_number_and_no_array_is_named(plain_python):
+    """Without the run-time checks, which would speak first (PITFALLS 14)."""
+    snippet = """
+from gdln_jax import exact
+for given, words in (([0.0, 1.0], "[0.0, 1.0] is none: pass an array"), ("1", "pass a number")):
+    try:
+        exact.linear_mode(given, 1.0, 1.0, 0.1)
+    except ValueError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
+"""
+    done = plain_python(snippet)
+    assert done.returncode == 0, done.stderr

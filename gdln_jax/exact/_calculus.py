@@ -52,7 +52,15 @@ def implicit_root(search: Callable[..., jax.Array], curve: Curve) -> Callable[..
 
 
 def as_floats(*values: ArrayLike) -> list[jax.Array]:
-    """Return all values as arrays of one floating type and one shape (the broadcast shape)."""
+    """Return all values as arrays of one floating type and one shape (the broadcast shape).
+
+    Raises:
+        ValueError: for what is neither a number nor an array. Lists are none in JAX either.
+    """
+    for value in values:
+        if value is None or isinstance(value, list | tuple | str):
+            remedy = "pass a number" if value is None or isinstance(value, str) else "pass an array"
+            raise ValueError(f"closed forms take numbers and arrays; {value!r} is none: {remedy}.")
     dtype = jnp.result_type(*values, 1.0)
     return list(jnp.broadcast_arrays(*(jnp.asarray(value, dtype) for value in values)))
 
