@@ -415,3 +415,80 @@ def test_the_largest_stable_rate_is_that_of_the_hessian(tiny):
         net, tiny, t, pattern, gdln.images.Settings(momentum=0.5, over="sum")
     )
     assert float(summed) == pytest.approx(float(rate) / 3, rel=1e-9)
+
+
+# ---------------------------------------------------------------- features
+def test_the_encoder_learns_the_classes_and_is_then_frozen(digits):
+    def read_out(encoder):
+        parts = [np.asarray(encoder(jnp.asarray(part.images))) for part in digits]
+        target = np.eye(10)[digits[0].labels]
+        # Ridge of the size of float32's rounding: dead units make features dependent.
+        gram = parts[0].T @ parts[0] + 1e-3 * np.eye(parts[0].shape[1])
+        weights = np.linalg.solve(gram, parts[0].T @ target)
+        return np.mean(np.argmax(parts[1] @ weights, axis=1) == digits[1].labels)
+
+    learned = gdln.images.train_encoder(digits[0], channels=(4, 4), steps=200, key=KEY)
+    raw = jax.tree.map(lambda w: jax.random.normal(KEY, w.shape, w.dtype) / w.size**0.5, learned)
+    assert read_out(learned) > read_out(raw) + 0.03
+    x = jnp.asarray(digits[0].images[:1000])
+    assert learned(x).shape == (1000, 2 * 2 * 4)
+    assert float(jnp.sum(learned(x) ** 2) / jnp.sum(x**2)) == pytest.approx(1, rel=1e-4)
+    frozen = jax.grad(lambda e: jnp.sum(e(x[:3])))(learned)
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(frozen))
+    t = gdln.images.make_transforms("rotation", 3, (8, 8, 1), 10, key=KEY, encode=learned)
+    plain = gdln.images.make_transforms("rotation", 3, (8, 8, 1), 10, key=KEY)
+    flat = x[:5].reshape(5, -1)
+    np.testing.assert_allclose(
+        t.inputs(flat)[2], learned(plain.inputs(flat)[2].reshape(5, 8, 8, 1)), rtol=1e-5, atol=1e-6
+    )
+
+
+# ---------------------------------------------------------------- other implementations
+def plain_leaky_training(net, x, labels, pattern, rate, momentum, steps):
+    """Route by route, cross-entropy, leaky ReLU, optax: nothing of the trainer."""
+    routes = np.argwhere(pattern)
+
+    def bend(h):
+        return jnp.maximum(h, 0) + 0.01 * jnp.minimum(h, 0)
+
+    def loss(net):
+        total = 0.0
+        for i, j in routes:
+            h = bend(x[i] @ net.encoders[0][i].T + net.encoder_biases[0][i])
+            h = bend(h @ net.hidden[0].T + net.hidden_biases[0])
+            out = h @ net.decoders[0][j].T + net.decoder_biases[0][j]
+            each = optax.softmax_cross_entropy_with_integer_labels(out, labels[j])
+            total += jnp.mean(each) / len(routes)
+        return total
+
+    optimizer = optax.sgd(rate, momentum=momentum)
+    state, gradient = optimizer.init(net), jax.jit(jax.grad(loss))
+    for _ in range(steps):
+        updates, state = optimizer.update(gradient(net), state)
+        net = optax.apply_updates(net, updates)
+    return net
+
+
+def test_leaky_cross_entropy_training_is_that_of_a_plain_loop(monkeypatch, tiny):
+    # Every batch is all images, so that the loop needs no random numbers.
+    monkeypatch.setattr(jax.random, "randint", lambda *_: jnp.arange(9))
+    pattern = np.array([[1, 1], [0, 1]])
+    t = gdln.images.make_transforms("permutation", 2, (3, 3), 4, key=KEY)
+    net = gdln.images.RoutedNetwork.init(
+        2, 9, 4, width=5, gain=1.5, slope=0.01, key=KEY, dtype="float64"
+    )
+    net = jax.tree.map(lambda w: w + 0.1 * jnp.cos(jnp.arange(w.size)).reshape(w.shape), net)
+    run = gdln.images.train_images(
+        net, tiny, t, pattern,
+        gdln.images.Settings(loss="cross_entropy", learning_rate=0.3, batch_size=9, steps=20,
+                             evaluate_every=20), key=KEY,
+    )  # fmt: skip
+    theirs = plain_leaky_training(
+        net, t.inputs(jnp.asarray(tiny.values())), t.labels(jnp.asarray(tiny.labels)), pattern,
+        0.3, 0.9, 20,
+    )  # fmt: skip
+    moved = 0.0
+    for a, b, start in zip(*map(jax.tree.leaves, (run.net, theirs, net)), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-8)
+        moved = max(moved, float(jnp.abs(a - start).max()))
+    assert moved > 0.1

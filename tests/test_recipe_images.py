@@ -24,7 +24,7 @@ def failed(options, runs):
 @pytest.mark.slow
 def test_all_checks_pass_and_the_picture_is_drawn(quick, monkeypatch):
     options, runs = quick
-    monkeypatch.setattr(images, "simulate", lambda *_: runs)
+    monkeypatch.setattr(images, "simulate", lambda *_, **__: runs)
     result = images.run(options)
     assert result.passed, [check for check in result.checks if not check.passed]
     assert isinstance(result.figure(), Figure)  # type: ignore[operator]
@@ -62,8 +62,8 @@ def test_what_cannot_be_done_is_refused(change, message):
 
 
 TINY = {
-    "domains": (10,), "fractions": (0.5,), "gains": (0.1,), "seeds": 1, "steps": 20,
-    "gain_steps": 20, "train_images": 64, "test_images": 16, "width": 4,
+    "domains": (10,), "fractions": (0.5,), "gains": (1.0,), "gain": 1.0, "seeds": 1, "steps": 20,
+    "gain_steps": 20, "train_images": 64, "test_images": 200, "width": 4,
 }  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def test_a_recipe_goes_on_from_its_checkpoints(tmp_path, monkeypatch):
     first = images.simulate(options, lambda _, text: said.append(text))
     assert said[0].startswith("estimate: about")
     assert {path.name for path in tmp_path.iterdir()} == {
-        "panel0-M10-K5-gain0.1.ckpt", "panel1-M10-K5-gain0.1.ckpt"
+        "panel0-M10-K5-gain1.ckpt", "panel1-M10-K5-gain1.ckpt"
     }  # fmt: skip
     # Nothing is left to train: a step would fail.
     monkeypatch.setattr(images, "_seconds_per_step", lambda *_: 0.0)
@@ -92,3 +92,26 @@ def test_a_recipe_goes_on_from_its_checkpoints(tmp_path, monkeypatch):
     again = images.simulate(options)
     np.testing.assert_array_equal(first.trained, again.trained)
     np.testing.assert_array_equal(first.untrained, again.untrained)
+
+
+@pytest.mark.parametrize(
+    ("change", "encode", "width"),
+    [
+        ({}, None, 64),
+        ({"features": "conv", "encoder_steps": 2}, None, 2 * 2 * 32),
+        ({}, lambda x: x[:, 2:4, 2:4, 0].reshape(len(x), 4), 4),
+    ],
+)
+def test_features_are_those_of_the_recipes_encoder_or_of_the_users(
+    monkeypatch, change, encode, width
+):
+    class SeenError(Exception):
+        pass
+
+    def see(nets, train, transforms, *_):
+        raise SeenError(transforms.width, nets.encoders[0].shape[-1])
+
+    monkeypatch.setattr("gdln_jax.images.stable_rate", see)
+    with pytest.raises(SeenError) as seen:
+        images.run(with_values(images.Options, {**TINY, **change}), encode=encode)
+    assert seen.value.args == (width, width)

@@ -7,6 +7,8 @@ tasks: may import floors 0 to 3.
 
 from gdln_jax.images._evaluate import route_accuracy as route_accuracy
 from gdln_jax.images._evaluate import trained_and_untrained as trained_and_untrained
+from gdln_jax.images._features import ConvEncoder as ConvEncoder
+from gdln_jax.images._features import train_encoder as train_encoder
 from gdln_jax.images._network import RoutedNetwork as RoutedNetwork
 from gdln_jax.images._network import from_gated as from_gated
 from gdln_jax.images._network import to_gated as to_gated

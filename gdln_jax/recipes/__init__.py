@@ -258,7 +258,7 @@ CATALOGUE: dict[str, Entry] = {
             "gdln_jax.recipes.images",
             claim="Zero-shot transfer on real images, at small initial weights only",
             standing="holds under conditions",
-            proviso="above the threshold of the spectral gap; CIFAR-10 as pixels, not features",
+            proviso="above the threshold of the spectral gap; CIFAR-10 without N's ResNet",
             errata=("E10", "E11", "E12"),
         ),
     )

@@ -1,11 +1,12 @@
 """N Fig. 7-10: real images, transformed: accuracy of trained and untrained routes against K/M,
 against the spectral gap of the trained routes, and against the gain of the initial weights.
 
-Digits by default; MNIST and CIFAR-10 (its pixels, not N's ResNet features) from `data_dir`.
+Digits by default; MNIST and CIFAR-10 from `data_dir`. With features=conv (CIFAR-10's default) from
+a small encoder that is trained here and frozen; N has the first blocks of a pre-trained ResNet-18.
 Errata: E10-E12.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from scipy.stats import spearmanr
 
 from gdln_jax import images
@@ -38,6 +40,8 @@ class Options:
 
     Attributes:
         dataset: digits, mnist or cifar10. data_dir: folder of the files of the last two.
+        features: pixels, conv (`images.train_encoder` on all training images, encoder_steps long),
+            or auto: conv for cifar10. `run(..., encode=)` takes a frozen map of your own.
         kind: of the input transformations. outputs: label permutations; lexicographic ones as
             in the field's script agree on most labels.
         train_images, test_images: at most so many.
@@ -56,6 +60,8 @@ class Options:
 
     dataset: Literal["digits", "mnist", "cifar10"] = "digits"
     data_dir: Path | None = None
+    features: Literal["auto", "pixels", "conv"] = "auto"
+    encoder_steps: int = 1000
     kind: Literal["permutation", "rotation"] = "permutation"
     outputs: Literal["random", "lexicographic"] = "random"
     train_images: int = 10_000
@@ -91,18 +97,10 @@ class Options:
                     object.__setattr__(self, name, value)
         sim.check_numbers(
             self,
-            (
-                "seeds",
-                "width",
-                "steps",
-                "gain_steps",
-                "batch_size",
-                "train_images",
-                "test_images",
-                "evaluations",
-            ),
+            ("seeds", "width", "steps", "gain_steps", "batch_size", "train_images", "test_images",
+             "evaluations", "encoder_steps"),
             ("gain", "learning_rate", "gain_fraction"),
-        )
+        )  # fmt: skip
         if not self.domains or min(self.domains) < 2:
             raise ValueError(f"domains must be numbers of at least 2, got {self.domains}")
         if not self.fractions or not all(0 < f <= 1 for f in self.fractions):
@@ -163,9 +161,15 @@ class Runs:
     agreement: float
 
 
-def run(options: Options, progress: Progress = silent) -> Result:
-    """Make N Fig. 7b-d and 8-10 in one picture."""
-    runs = simulate(options, progress)
+def run(
+    options: Options, progress: Progress = silent, *, encode: Callable[[Array], Array] | None = None
+) -> Result:
+    """Make N Fig. 7b-d and 8-10 in one picture.
+
+    `encode`: a frozen map of images (n, height, width, channel) to features (n, d), for example
+    the first blocks of a pre-trained network, in place of the recipe's own.
+    """
+    runs = simulate(options, progress, encode=encode)
     checks = tuple(check(options, runs))
     data = dataset(options, runs)
     progress(1.0, "picture")
@@ -180,13 +184,21 @@ def run(options: Options, progress: Progress = silent) -> Result:
     )
 
 
-def simulate(options: Options, progress: Progress = silent) -> Runs:
+def simulate(
+    options: Options, progress: Progress = silent, *, encode: Callable[[Array], Array] | None = None
+) -> Runs:
     """Train all networks; the seeds of a cell are one program."""
     o = options
     try:
         train, test = images.load(o.dataset, o.data_dir)
     except ValueError as error:
         raise OptionError(str(error)) from error
+    conv = o.features == "conv" or (o.features == "auto" and o.dataset == "cifar10")
+    if encode is None and conv:
+        progress(0.0, f"encoder: {o.encoder_steps} steps on {len(train)} images")
+        encode = images.train_encoder(
+            train, steps=o.encoder_steps, key=jax.random.fold_in(jax.random.key(o.seed), 0)
+        )
     train, test = train.head(o.train_images), test.head(o.test_images)
     cells = [
         (0, m, k, o.gain, o.count(m, o.steps, len(train)))
@@ -200,7 +212,7 @@ def simulate(options: Options, progress: Progress = silent) -> Runs:
     cost = np.array([m * (train.flat.shape[1] + 10 * k) * s for _, m, k, _, s in cells], float)
     done = np.concatenate([[0.0], np.cumsum(cost)]) / cost.sum()
     probe = cells[len(o.counts(m)) - 1]
-    seconds = _seconds_per_step(o, train, test, probe)
+    seconds = _seconds_per_step(o, train, test, probe, encode)
     whole = seconds * probe[4] / cost[len(o.counts(m)) - 1] * cost.sum()
     progress(0.0, f"estimate: about {whole:.0f} s for {len(cells) * o.seeds} networks")
     rows, agreement = [], 0.0
@@ -209,7 +221,7 @@ def simulate(options: Options, progress: Progress = silent) -> Runs:
         progress(0.95 * fraction, f"M = {m}, K = {k}, gain {gain:g}")
         name = f"panel{panel}-M{m}-K{k}-gain{gain:g}.ckpt"
         out, gaps, agreement = _train(
-            o, train, test, cell, steps, o.checkpoint / name if o.checkpoint else None
+            o, train, test, cell, steps, encode, o.checkpoint / name if o.checkpoint else None
         )
         # A network that diverged answers at chance: it says nothing, and fails the checks.
         fine = np.isfinite(out.losses[:, -1])
@@ -220,9 +232,9 @@ def simulate(options: Options, progress: Progress = silent) -> Runs:
     return Runs(*whole_numbers, *(table[:, c] for c in range(4, 8)), agreement=agreement)
 
 
-def _seconds_per_step(o: Options, train: Any, test: Any, cell: Any) -> float:
-    _train(o, train, test.head(1), cell, _PROBE)  # compiles
-    return _train(o, train, test.head(1), cell, _PROBE)[0].seconds_per_step
+def _seconds_per_step(o: Options, train: Any, test: Any, cell: Any, encode: Any) -> float:
+    _train(o, train, test.head(1), cell, _PROBE, encode)  # compiles
+    return _train(o, train, test.head(1), cell, _PROBE, encode)[0].seconds_per_step
 
 
 def _train(
@@ -231,13 +243,20 @@ def _train(
     test: Any,
     cell: tuple[int, int, int, float, int],
     steps: int,
+    encode: Any = None,
     checkpoint: Path | None = None,
 ) -> tuple[images.Run, list[float], float]:
     _, m, k, gain, _ = cell
     key = jax.random.fold_in(jax.random.key(o.seed), m)
     views, weights, batches, routes = jax.random.split(key, 4)
     transforms = images.make_transforms(
-        o.kind, m, train.shape, train.classes, outputs=o.outputs, key=views
+        o.kind,
+        m,
+        train.shape,
+        train.classes,
+        outputs=o.outputs,
+        key=views,
+        encode=encode,
     )
     # Networks of different K and gain share their initial weights, up to the gain.
     nets = jax.vmap(
@@ -342,4 +361,7 @@ def _notes(options: Options, runs: Runs) -> Iterator[str]:
         "gradient descent commutes with them, so what is shared is learned by the routes alone."
     )
     if options.dataset == "cifar10":
-        yield "CIFAR-10 here is raw pixels; N uses features of a pre-trained ResNet-18."
+        yield (
+            "N feeds CIFAR-10 through the first blocks of a pre-trained ResNet-18; here through a "
+            "small encoder trained on the spot (features=conv), your own (encode), or as pixels."
+        )
