@@ -492,3 +492,49 @@ def test_leaky_cross_entropy_training_is_that_of_a_plain_loop(monkeypatch, tiny)
         np.testing.assert_allclose(a, b, atol=1e-8)
         moved = max(moved, float(jnp.abs(a - start).max()))
     assert moved > 0.1
+
+
+TRAINING = """
+import sys
+import jax, numpy as np
+import gdln_jax as gdln
+rng = np.random.default_rng(0)
+images = gdln.images.ImageSet(rng.uniform(size=(50, 4, 4)), np.arange(50) % 5, 5)
+t = gdln.images.make_transforms("permutation", 3, (4, 4), 5, key=jax.random.key(0))
+net = gdln.images.RoutedNetwork.init(3, 16, 5, width=6, key=jax.random.key(1))
+settings = gdln.images.Settings(learning_rate=0.01, steps=int(sys.argv[2]), evaluate_every=5)
+run = gdln.images.train_images(
+    net, images, t, np.eye(3), settings, key=jax.random.key(2), checkpoint=sys.argv[1]
+)
+np.savez(sys.argv[1] + ".npz", *jax.tree.leaves(run.net), steps=run.steps, losses=run.losses)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_training_goes_on_as_if_nothing_had_been(tmp_path):
+    steps = "2000"
+
+    def go(path):
+        return subprocess.Popen([sys.executable, "-c", TRAINING, str(path), steps])
+
+    whole, killed = tmp_path / "whole.ckpt", tmp_path / "killed.ckpt"
+    assert go(whole).wait() == 0
+    rng, cut = np.random.default_rng(1), 0
+    for _ in range(2):
+        before = killed.stat().st_mtime_ns if killed.exists() else 0
+        worker = go(killed)
+        # It has begun (or gone on) writing; then at any moment.
+        while worker.poll() is None and (
+            not killed.exists() or killed.stat().st_mtime_ns == before
+        ):
+            time.sleep(0.005)
+        time.sleep(float(rng.uniform(0, 0.1)))
+        cut += worker.poll() is None
+        worker.kill()
+        worker.wait()
+    assert cut > 0
+    assert go(killed).wait() == 0
+    with np.load(f"{whole}.npz") as one, np.load(f"{killed}.npz") as other:
+        assert one["steps"][-1] == 2000
+        for name in one.files:
+            np.testing.assert_array_equal(one[name], other[name])
