@@ -433,6 +433,11 @@ def test_the_encoder_learns_the_classes_and_is_then_frozen(digits):
     x = jnp.asarray(digits[0].images[:1000])
     assert learned(x).shape == (1000, 2 * 2 * 4)
     assert float(jnp.sum(learned(x) ** 2) / jnp.sum(x**2)) == pytest.approx(1, rel=1e-4)
+    h = jnp.moveaxis(x[:5], -1, 1)
+    for layer in learned.layers:
+        h = jax.nn.relu(jax.vmap(layer)(h))
+    theirs = jnp.moveaxis(h, 1, -1).reshape(5, -1)
+    np.testing.assert_allclose(learned.features(x[:5]), theirs, atol=1e-5)
     frozen = jax.grad(lambda e: jnp.sum(e(x[:3])))(learned)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(frozen))
     t = gdln.images.make_transforms("rotation", 3, (8, 8, 1), 10, key=KEY, encode=learned)
