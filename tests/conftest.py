@@ -3,8 +3,10 @@
 import gc
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,40 @@ settings.register_profile(
 settings.load_profile("gdln")
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+
+
+# ---------------------------------------------------------------- compiled programs
+_FOLDER, _OWN = pytest.StashKey[str](), pytest.StashKey[bool]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep compiled programs in a folder of this run, for all of its workers.
+
+    Most of the time goes into compiling, and the same programs are needed in many files. Processes
+    that tests start do without: they may be killed while they write.
+    """
+    shared = getattr(config, "workerinput", {}).get("programs")
+    folder = shared or tempfile.mkdtemp(prefix="gdln-programs-")
+    config.stash[_FOLDER], config.stash[_OWN] = folder, not shared
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    # Half-written by the other worker: then the program is compiled.
+    config.addinivalue_line("filterwarnings", "ignore:Error reading persistent compilation cache")
+    config.addinivalue_line("filterwarnings", "ignore:Error writing persistent compilation cache")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of xdist the folder."""
+    node.workerinput["programs"] = node.config.stash[_FOLDER]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the folder, in the process that made it."""
+    if config.stash.get(_OWN, False):
+        shutil.rmtree(config.stash[_FOLDER], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -178,7 +178,6 @@ def test_another_reference_ratio_fails(quick, monkeypatch):
     "change",
     [
         {"domains": 1, "trained": 1},
-        {"trained": 3},
         {"trained": 1, "init": "orthogonal"},
         {"domains": 12, "trained": 5, "pattern": "random_biregular", "duration": 1.0},
     ],
