@@ -19,9 +19,19 @@ def seconds(function: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def alternate(*functions: Callable[[], Any], repeats: int = 3) -> list[float]:
-    """Median seconds of each, called in turn (A B A B), so that all meet the same machine."""
-    taken = [[seconds(function)[0] for function in functions] for _ in range(repeats)]
+    """Median seconds of each, called in turn (A B A B), so that all meet the same machine.
+
+    What takes less than 50 ms is called several times in its turn: a single call would measure the
+    caches that the others have left.
+    """
+    counts = [max(1, int(0.05 / seconds(function)[0])) for function in functions]
+    pairs = list(zip(functions, counts, strict=True))
+    taken = [[_mean(function, count) for function, count in pairs] for _ in range(repeats)]
     return np.median(np.array(taken), axis=0).tolist()
+
+
+def _mean(function: Callable[[], Any], count: int) -> float:
+    return sum(seconds(function)[0] for _ in range(count)) / count
 
 
 def on_cores(count: int) -> None:

@@ -60,7 +60,7 @@ class Quotient(eqx.Module):
         does not depend on the number of edges. `options` as in `Reduction.solve`.
         """
         start = self.x0 if x0 is None else self._start(x0)
-        rates = jnp.asarray(self.rates)[:, None]
+        rates = self.rates[:, None]
         return solve_reduced(start, program_loss, self.program, ts, tau, rates=rates, **options)
 
     def _start(self, x0: Any) -> Array:

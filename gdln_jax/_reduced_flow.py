@@ -64,28 +64,35 @@ def solve_reduced(
     **Raises:** `ValueError` for times that do not increase; `RuntimeError` when the solver gives
     up, with the time reached.
     """
-    ts = jnp.asarray(ts, dtype=jnp.result_type(float))
-    if ts.ndim != 1 or ts.shape[0] < 2:
-        raise ValueError(f"ts has shape {ts.shape}; pass at least two increasing times.")
-    if is_concrete(ts):
-        check_increasing(np.asarray(ts))
-    rtol = jnp.asarray(default_rtol(start, rtol), ts.dtype)
+    times: Any = _array(ts, jnp.result_type(float))
+    if times.ndim != 1 or times.shape[0] < 2:
+        raise ValueError(f"ts has shape {times.shape}; pass at least two increasing times.")
+    if is_concrete(times):
+        check_increasing(np.asarray(times))
     if solver is None:
         solver = diffrax.Dopri8() if _dtype(start) == np.float64 else diffrax.Tsit5()
-    atol = rtol * smallest_size(start) if atol is None else jnp.asarray(atol, ts.dtype)
-    rates = jax.tree.map(lambda leaf: jnp.asarray(leaf, ts.dtype), rates)
+    # NaN stands for the default, so that giving a tolerance does not compile anew.
+    relative, absolute, clock = (
+        _array(value, times.dtype)
+        for value in (default_rtol(start, rtol), np.nan if atol is None else atol, tau)
+    )
     run, reached = _solve(
-        start, data, ts, jnp.asarray(tau, ts.dtype), rates, rtol, atol, loss,
-        solver, max_steps,
+        start, data, times, clock, jax.tree.map(lambda leaf: _array(leaf, times.dtype), rates),
+        relative, absolute, loss, solver, max_steps,
         diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
     )  # fmt: skip
     if is_concrete(run) and int(run.status) != 0:
         raise RuntimeError(
-            f"the reduced dynamics stopped at time {float(reached):.6g} of {float(ts[-1]):.6g} "
+            f"the reduced dynamics stopped at time {float(reached):.6g} of {float(times[-1]):.6g} "
             f"after {int(run.steps)} steps (max_steps = {max_steps}): loosen rtol, raise "
             "max_steps, pass a stiff solver such as diffrax.Kvaerno5(), or check b0 for NaN."
         )
     return run
+
+
+def _array(value: Any, dtype: Any) -> Any:
+    # NumPy where values are known: a call of a small problem would else be half conversions.
+    return np.asarray(value, dtype) if is_concrete(value) else jnp.asarray(value, dtype)
 
 
 def default_rtol(start: Any, rtol: ArrayLike | None) -> ArrayLike:
@@ -124,6 +131,8 @@ def _solve(
     max_steps: int,
     adjoint: diffrax.AbstractAdjoint,
 ) -> tuple[ReducedTrajectory, Array]:
+    absolute = jnp.where(jnp.isnan(atol), rtol * smallest_size(start), atol)
+
     def velocity(_: Any, y: Any, args: Any) -> Any:
         data, tau, rates = args
         gradient = jax.grad(loss)(y, data)
@@ -137,7 +146,7 @@ def _solve(
     # Steps end on the saved times: the dense output of Dopri8 is some thousand times less
     # accurate than its steps.
     controller = diffrax.ClipStepSizeController(
-        diffrax.PIDController(rtol=rtol, atol=atol), step_ts=ts
+        diffrax.PIDController(rtol=rtol, atol=absolute), step_ts=ts
     )
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(velocity),
