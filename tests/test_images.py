@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import equinox as eqx
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ import pytest
 import scipy.ndimage
 
 import gdln_jax as gdln
-from gdln_jax.images import _checkpoint, _step
+from gdln_jax.images import _checkpoint, _step, _training
 from gdln_jax.images._evaluate import take_outputs
 from gdln_jax.images._training import _inward, _outward
 
@@ -543,3 +544,36 @@ def test_a_killed_training_goes_on_as_if_nothing_had_been(tmp_path):
         assert one["steps"][-1] == 2000
         for name in one.files:
             np.testing.assert_array_equal(one[name], other[name])
+
+
+def arrays_within(jaxpr):
+    """Shapes of all values that a program makes, those of its parts included."""
+    for equation in jaxpr.eqns:
+        yield from (v.aval.shape for v in equation.outvars)
+        for parameter in jax.tree.leaves(equation.params, is_leaf=lambda p: hasattr(p, "eqns")):
+            inner = getattr(parameter, "jaxpr", parameter)
+            if hasattr(inner, "eqns"):
+                yield from arrays_within(inner)
+
+
+def test_images_are_transformed_on_the_fly(monkeypatch):
+    """No value in a step is as large as the images, let alone M times as large."""
+    rng = np.random.default_rng(5)
+    images = gdln.images.ImageSet(
+        rng.integers(0, 255, size=(3000, 4, 4), dtype=np.uint8), np.arange(3000) % 3, 3, "many"
+    )
+    transforms = gdln.images.make_transforms("rotation", 6, (4, 4), 3, key=KEY)
+    sizes = []
+
+    def spied(fixed, state):
+        program = eqx.filter_make_jaxpr(real.__wrapped__)(fixed, state)[0]
+        sizes.extend(np.prod(shape, dtype=int) for shape in arrays_within(program.jaxpr))
+        return real(fixed, state)
+
+    real = _training._advance
+    monkeypatch.setattr(_training, "_advance", spied)
+    gdln.images.train_images(
+        gdln.images.RoutedNetwork.init(6, 16, 3, width=5, key=KEY), images, transforms,
+        np.ones((6, 6)), gdln.images.Settings(learning_rate=0.1, steps=4), key=KEY,
+    )  # fmt: skip
+    assert 6 * 8 * 16 <= max(sizes) < images.flat.size / 10  # a batch for each domain is there
