@@ -128,3 +128,27 @@ def plain_python() -> Callable[..., "subprocess.CompletedProcess[str]"]:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def refused_plainly(plain_python: Any) -> Callable[[str], None]:
+    """Runs a snippet that lists `attempts`, (function, words): each must raise a ValueError that
+    says the words, without the run-time shape checks.
+    """
+    loop = """
+for attempt, words in attempts:
+    try:
+        attempt()
+    except ValueError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
+print(len(attempts), "refused")
+"""
+
+    def check(snippet: str) -> None:
+        done = plain_python(snippet + loop)
+        assert done.returncode == 0, done.stderr
+        assert int(done.stdout.split()[-2]) > 0
+
+    return check

@@ -3,7 +3,9 @@
 No time is asserted: a test that fails on a slow machine says nothing about the code.
 """
 
+import importlib.util
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from benchmarks.jax_loop import make_loop
 from benchmarks.rows import JOBS, reduced_row
 from benchmarks.table import Row, as_json, markdown
 
+CHECKOUT = Path(__file__).resolve().parent.parent
 NO_TORCH = "the PyTorch baselines need the extra `bench`"
 
 
@@ -172,3 +175,34 @@ def test_a_row_runs_in_a_process_of_its_own_without_goals_when_quick():
         assert row.floor is not None
         assert row.floor > 0
     assert set(JOBS) == {"routing", "initialisation", "reduced", "image", "gradient", "start"}
+
+
+def test_the_page_takes_the_tables_of_a_run(tmp_path, monkeypatch):
+    """docs/benchmarks.py fills its four places and leaves what is written by hand."""
+    spec = importlib.util.spec_from_file_location("page", CHECKOUT / "docs" / "benchmarks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    written = tmp_path / "docs"
+    written.mkdir()
+    (written / "benchmarks.md").write_text((CHECKOUT / "docs" / "benchmarks.md").read_text())
+    row = Row("a job", "small", "theirs", 0.5, 0.1, other=0.3, goal=40, floor=0.05, floor_of="x")
+    series = {"what": "step", "size": "M", "x": [1, 9], "setting": "here", "exponent": 1.05,
+              "expected": "1"}  # fmt: skip
+    (tmp_path / "benchmarks.json").write_text(as_json([row]))
+    (tmp_path / "scaling.json").write_text(json.dumps({"series": [series]}))
+    (tmp_path / "scaling.png").write_bytes(b"a picture")
+    (tmp_path / "sweep.md").write_text("a table of runs")
+    monkeypatch.setattr(page, "DOCS", written)
+    monkeypatch.setattr("sys.argv", ["benchmarks.py", str(tmp_path)])
+    page.main()
+    text = (written / "benchmarks.md").read_text()
+    assert (
+        "| theirs | 100 ms (500 ms) | 300 ms | 3x (0.6x) | 40x: **not reached** | 50% of x |"
+        in text
+    )
+    assert "| step | M, 1 to 9 | here | 1.05 | 1 |" in text
+    assert "a table of runs" in text
+    assert "## What falls short, and why" in text
+    assert (written / "benchmarks.png").read_bytes() == b"a picture"

@@ -1,6 +1,7 @@
 """Images: transformations, the stacked step against GatedNetwork, training, checkpoints."""
 
 import gzip
+import inspect
 import os
 import signal
 import subprocess
@@ -416,6 +417,8 @@ def test_the_largest_stable_rate_is_that_of_the_hessian(tiny):
         net, tiny, t, pattern, gdln.images.Settings(momentum=0.5, over="sum")
     )
     assert float(summed) == pytest.approx(float(rate) / 3, rel=1e-9)
+    with pytest.raises(ValueError, match=r"pattern has shape \(3, 3\); expected \(2, 2\)"):
+        gdln.images.stable_rate(net, tiny, t, np.ones((3, 3)), settings)
 
 
 # ---------------------------------------------------------------- features
@@ -566,7 +569,7 @@ def test_images_are_transformed_on_the_fly(monkeypatch):
     sizes = []
 
     def spied(fixed, state):
-        program = eqx.filter_make_jaxpr(real.__wrapped__)(fixed, state)[0]
+        program = eqx.filter_make_jaxpr(inspect.unwrap(real))(fixed, state)[0]
         sizes.extend(np.prod(shape, dtype=int) for shape in arrays_within(program.jaxpr))
         return real(fixed, state)
 

@@ -106,6 +106,14 @@ def test_singular_values_alone_under_jit_and_in_a_batch(shape):
     np.testing.assert_allclose(together, truth, atol=1e-13)
 
 
+def test_singular_values_of_a_vector_are_refused(refused_plainly):
+    refused_plainly("""
+import numpy as np
+from gdln_jax import measures
+attempts = [(lambda: measures.singular_values(np.ones(3)), "w has shape (3,); give matrices")]
+""")
+
+
 @pytest.mark.slow
 def test_singular_values_of_many_runs_do_not_stand_still(plain_python):
     """With jaxlib's own batches, three of 500 a device never end with two devices on two cores."""

@@ -178,6 +178,7 @@ def test_another_reference_ratio_fails(quick, monkeypatch):
     "change",
     [
         {"domains": 1, "trained": 1},
+        {"trained": 3},
         {"trained": 1, "init": "orthogonal"},
         {"domains": 12, "trained": 5, "pattern": "random_biregular", "duration": 1.0},
     ],
@@ -250,7 +251,7 @@ def test_what_theory_does_not_cover_is_refused_with_the_remedy(change, message):
 
 
 def test_too_large_a_step_is_named():
-    with pytest.raises(OptionError, match=r"diverged.*learning_rate= with a smaller one"):
+    with pytest.raises(OptionError, match=r"diverged.* learning rate 5 .*smaller"):
         recipes.reproduce("routing", **{**SMALL, "learning_rate": 5.0, "duration": 500.0})
 
 

@@ -16,7 +16,7 @@ from gdln_jax.images._evaluate import pixels
 from gdln_jax.images._network import RoutedNetwork
 from gdln_jax.images._sets import ImageSet
 from gdln_jax.images._step import RouteTable, full_gradient, route_table
-from gdln_jax.images._training import Settings, _inward
+from gdln_jax.images._training import Settings, _check_fit, _inward
 from gdln_jax.images._transforms import Transforms
 
 # Images of the sample: the top curvature of 8 and of 256 images differs by 1 to 20 %.
@@ -33,8 +33,11 @@ def stable_rate(
     `lambda` is the largest eigenvalue (in size) of the Hessian of `settings`' loss on a few images,
     by power iteration; O(40 gradients). Training diverges at this rate and needs a part of it;
     `settings.learning_rate` is not read.
+
+    **Raises:** `ValueError` for images, transforms or a pattern that do not fit the network.
     """
     runs = net.encoders[0].ndim - 3
+    _check_fit(net, images, images, transforms, np.asarray(pattern), runs)
     table = route_table(pattern)
     sample = images.head(_SAMPLE)
     start = _inward(net, transforms)

@@ -6,11 +6,10 @@ whose derivative is NaN at repeated singular values (PITFALLS 5); `singular_valu
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
-from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, ArrayLike, Float
 
+from gdln_jax._lapack import one_by_one
 from gdln_jax._network import GatedNetwork
 
 
@@ -44,14 +43,17 @@ def singular_values(
     """All singular values of each matrix, descending, min(target, source) of them.
 
     To look at: which mode a value belongs to, `mode_strengths` tells, and only that should be
-    differentiated. On a CPU, `vmap` over runs takes the runs one after the other: jaxlib 0.10
-    splits a batch of LAPACK calls over the threads that run the program, and waits for them there,
-    so that two batches of some hundred matrices stop a machine with two cores for ever.
+    differentiated. On a CPU, `vmap` over runs takes the runs one after the other, since jaxlib's
+    batches can stand still there for ever.
+
+    **Raises:** `ValueError` for what is no matrix.
     """
     w = jnp.asarray(w)
+    if w.ndim < 2:
+        raise ValueError(f"w has shape {w.shape}; give matrices (..., target, source).")
     if w.shape[-2] < w.shape[-1]:
         w = w.mT  # LAPACK is a quarter faster on tall ones
-    return jax.lax.platform_dependent(w, cpu=sequential_vmap(_values), default=_values)
+    return one_by_one(_values, w)
 
 
 def _values(w: Array) -> Array:

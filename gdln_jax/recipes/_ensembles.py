@@ -69,8 +69,8 @@ def descend(
     if len(bad):
         code = int(np.asarray(run.status)[bad[0]])
         raise OptionError(
-            f"{what} {bad[0]} of {len(run.status)}: {STATUS[code]}; use --set learning_rate= with "
-            "a smaller one, or smaller initial weights"
+            f"{what} {bad[0]} of {len(run.status)}: {STATUS[code]} at learning rate {rate:g} of "
+            "the mean loss; use --set learning_rate= with a smaller one, or smaller initial weights"
         )
     return run
 
