@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gdln_jax._data import GatedData
+from gdln_jax._checks import check_positive
+from gdln_jax._data import GatedData, is_concrete
 from gdln_jax._graph import Graph
 from gdln_jax._schedule import Schedule
 
@@ -95,3 +96,29 @@ def check_increasing(ts: np.ndarray | Sequence[float]) -> None:
         f"ts must be finite and strictly increasing, but {what}; pass for example "
         "jnp.linspace(0.0, 10.0, 101)."
     )
+
+
+def check_positive_if_known(**values: Any) -> None:
+    """Raise `ValueError` for a value that is no finite number above 0; None and traced ones pass.
+
+    For `tau`, `rtol`, `atol`: `check_positive_if_known(tau=tau, rtol=rtol, atol=atol)`.
+    """
+    for name, value in values.items():
+        if value is not None and is_concrete(value):
+            check_positive(value, name)
+
+
+def check_resolved(rtol: Any, dtype: Any) -> None:
+    """Raise `ValueError` for a known relative tolerance below 10 times the rounding of `dtype`."""
+    least = 10 * float(jnp.finfo(dtype).eps)
+    if rtol is not None and is_concrete(rtol) and float(rtol) < least:
+        dtype = np.dtype(dtype)
+        remedy = (
+            "make the model in float64 (jax.config.update('jax_enable_x64', True) before making "
+            "arrays), or loosen it"
+            if dtype == np.float32
+            else "loosen it"
+        )
+        raise ValueError(
+            f"rtol is {float(rtol):g}, but {dtype} resolves no more than {least:.1g}: {remedy}."
+        )

@@ -9,6 +9,7 @@ import difflib
 import math
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
+from typing import Any
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
@@ -56,8 +57,15 @@ def check_integer(value: object, name: str, *, minimum: int) -> int:
     return int(value)
 
 
-def check_positive(value: object, name: str) -> float:
-    """Return ``value`` as a finite ``float`` above zero, else raise ``ValueError``."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
-        raise ValueError(f"{name} is {value!r}; it must be a finite number above 0.")
+def check_positive(value: Any, name: str) -> float:
+    """Return a number, or an array of shape (), as a finite ``float`` above zero.
+
+    Raises ``ValueError`` for anything else. Values may not be traced; see
+    ``_boundary.check_positive_if_known``.
+    """
+    array = hasattr(value, "dtype") and value.shape == () and value.dtype.kind in "fiu"
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (array or number) or not 0 < float(value) < math.inf:
+        shown = value if array else repr(value)
+        raise ValueError(f"{name} is {shown}; it must be a finite number above 0.")
     return float(value)

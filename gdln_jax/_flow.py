@@ -14,7 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._boundary import check_increasing, check_model
+from gdln_jax._boundary import (
+    check_increasing,
+    check_model,
+    check_positive_if_known,
+    check_resolved,
+)
 from gdln_jax._data import is_concrete
 from gdln_jax._schedule import Schedule, at_time
 from gdln_jax._trajectory import (
@@ -80,8 +85,7 @@ def gradient_flow(
     """
     check_model(model)
     ts = _checked_times(ts)
-    for name, value in (("rtol", rtol), ("atol", atol), ("tau", tau)):
-        _check_positive_scalar(value, name)
+    check_positive_if_known(rtol=rtol, atol=atol, tau=tau)
     if isinstance(data, Schedule):
         if hasattr(model, "graph"):
             data.validate(model.graph)
@@ -91,7 +95,7 @@ def gradient_flow(
     if not weights:
         raise ValueError("model has no floating-point array, so there is nothing to learn.")
     dtype = np.result_type(*(w.dtype for w in weights))
-    _check_reachable(rtol, np.dtype(dtype))
+    check_resolved(rtol, dtype)
     rtol = jnp.asarray(_RTOL.get(np.dtype(dtype), 1e-5) if rtol is None else rtol, dtype)
     atol = rtol * _smallest_scale(weights) if atol is None else jnp.asarray(atol, dtype)
     if solver is None:
@@ -204,29 +208,6 @@ def _checked_times(ts: ArrayLike | Sequence[float | int]) -> Array:
     if is_concrete(array):
         check_increasing(np.asarray(array))
     return array
-
-
-def _check_positive_scalar(value: Any, name: str) -> None:
-    if value is not None and is_concrete(value):
-        number = np.asarray(value)
-        fine = number.dtype.kind in "fiu" and number.shape == ()
-        if not fine or not np.isfinite(number) or number <= 0:
-            raise ValueError(f"{name} is {value!r}; it must be a finite number above 0.")
-
-
-def _check_reachable(rtol: Any, dtype: np.dtype) -> None:
-    """Refuse relative tolerances below what the precision can tell apart."""
-    least = 10 * float(jnp.finfo(dtype).eps)
-    if rtol is not None and is_concrete(rtol) and float(rtol) < least:
-        cure = (
-            "make the model in float64 (jax.config.update('jax_enable_x64', True) before making "
-            "arrays), or loosen it"
-            if dtype == np.float32
-            else "loosen it"
-        )
-        raise ValueError(
-            f"rtol is {float(rtol):g}, but {dtype} resolves no more than {least:.1g}: {cure}."
-        )
 
 
 def _until(there: Array, leaf: Array) -> Array:

@@ -182,6 +182,9 @@ class TestFailures:
             ({"tau": np.ones(2)}, r"tau is array"),
             ({"rtol": -1e-3}, r"rtol is -0\.001"),
             ({"atol": np.nan}, r"atol is nan"),
+            ({"rtol": -1}, r"rtol is -1; it must be a finite number above 0"),
+            ({"tau": jnp.asarray(-1.0)}, r"tau is -1.0; it must be a finite"),
+            ({"tau": np.ones(2)}, r"tau is array.*; it must be a finite"),
             ({"rtol": 1e-17}, r"rtol is 1e-17, but float64 resolves no more than 2e-15"),
         ],
     )
