@@ -67,16 +67,20 @@ def effective_initial(
     - `net`: the network before training.
     - `curve`: optionally `(ts, losses)` of its training, `ts` in flow time (`flow_time`); then one
       amplitude is fitted to it, and the result says so: a fitted number is no prediction.
+    - `tau`: the time constant of `ts`.
 
     Host code, not differentiable. See the page on effective initial amplitudes in the docs for
     how well each predicts.
 
-    **Raises:** `ValueError` for another graph, a coupled reduction or a malformed curve.
+    **Raises:** `ValueError` for another graph, a coupled reduction, a malformed curve, or a `tau`
+    that is no finite number above 0.
     """
+    tau = check_positive(tau, "tau")
     if reduction.coupled:
         raise ValueError("effective_initial needs a diagonal reduction, not a coupled one.")
     strengths, misalignment = reduction.project(net)
-    layers = np.stack([_layer_mean(stack) for stack in strengths.stacks])
+    masks = reduction.mode_data.masks
+    layers = np.stack([_layer_mean(*pair) for pair in zip(strengths.stacks, masks, strict=True)])
     fit: tuple[Any, Any, Any] = (None, None, None)
     amplitude = layers.mean(axis=0)
     if curve is not None:
@@ -99,11 +103,9 @@ def expected_initial(num_units: int, std: float, *, layer: str = "linear") -> tu
     return n / 4 * RELU_KAPPA * std**2, n / 4 * RELU_KAPPA_SD * std**2
 
 
-def _layer_mean(stack: Array) -> np.ndarray:
-    """Mean over the edges of a bundle that a mode fits through."""
-    values = np.asarray(stack)
-    used = values != 0
-    return values.sum(axis=0) / np.maximum(used.sum(axis=0), 1)
+def _layer_mean(stack: Array, mask: Array) -> np.ndarray:
+    """Mean over the edges of a bundle that a mode fits through, of weights 0 too."""
+    return np.sum(np.asarray(stack), axis=0) / np.maximum(np.sum(np.asarray(mask), axis=0), 1)
 
 
 def _checked_curve(curve: tuple[ArrayLike, ArrayLike]) -> tuple[np.ndarray, np.ndarray]:
@@ -122,10 +124,11 @@ def _fitted(
     reduction: Reduction, ts: np.ndarray, losses: np.ndarray, guess: float, tau: float
 ) -> tuple[float, float, float]:
     quotient = reduction.quotient(1.0)
+    rtol = 1e-8 if quotient.x0.dtype == np.float64 else None
 
     def curve(log_b: float) -> np.ndarray:
         start = jnp.exp(log_b) * jnp.ones_like(quotient.x0)
-        return np.asarray(quotient.solve(ts, tau=tau, x0=start, rtol=1e-8).losses)
+        return np.asarray(quotient.solve(ts, tau=tau, x0=start, rtol=rtol).losses)
 
     centre = np.log(max(guess, 1e-12))
     # A grid first: far from the answer the curves do not overlap and the misfit is flat.

@@ -201,7 +201,7 @@ def merged(data: ModeData, labels: np.ndarray, masks: np.ndarray) -> Program:
         predictions = merger.merge_class(node_class, counts[node_class], len(targets))
         if table is None:
             continue
-        y, w = np.asarray(table.target), np.asarray(table.weight)
+        y, w = np.asarray(table.target, float), np.asarray(table.weight, float)
         w = np.broadcast_to(w, y.shape)
         count = counts[node_class]
         instance = np.arange(count) if table.instance is None else np.asarray(table.instance)
@@ -211,7 +211,8 @@ def merged(data: ModeData, labels: np.ndarray, masks: np.ndarray) -> Program:
         np.add.at(weight, where, w)
         np.add.at(moment, where, w * y)
         target = moment / np.where(weight > 0, weight, 1)
-        constant += 0.5 * float(np.sum(w * y**2) - np.sum(weight * target**2))
+        # As squares: a difference of sums could fall below 0.
+        constant += 0.5 * float(np.sum(w * np.square(y - target[where])))
         targets.append(jnp.asarray(target))
         weights.append(jnp.asarray(weight))
         rows = y.shape[1]

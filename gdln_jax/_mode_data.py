@@ -28,8 +28,9 @@ class _Table(NamedTuple):
     target: np.ndarray
     weight: np.ndarray
 
-    def half_square(self) -> float:
-        return float(0.5 * np.sum(self.weight * self.target**2))
+    def half_square(self, reached: np.ndarray | float = 0.0) -> float:
+        """Loss at predictions `reached`; never below 0, unlike a difference of two losses."""
+        return float(0.5 * np.sum(self.weight * np.square(self.target - reached)))
 
 
 def _host(table: OutputTable) -> _Table:
@@ -63,10 +64,8 @@ def make_mode_data(data: PackedData, frames: Frames) -> ModeData:
             kept = [graph.edge(name).target in ends for name in bundle.edges]
             readout = np.stack([row * keep for row, keep in zip(rows, kept, strict=True)])
         readouts.append(readout)
-    constant = 0.0
-    for table in (*data.outputs, *data.silent):
-        if table is not None:
-            constant += _host(table).half_square()
+    # What no mode can reach, summed as squares: a difference of sums could fall below 0.
+    constant = sum(_host(table).half_square() for table in data.silent if table is not None)
     outputs = []
     for key, table in zip(graph.classes, data.outputs, strict=True):
         seen, rotations = None, shared[key]
@@ -74,8 +73,9 @@ def make_mode_data(data: PackedData, frames: Frames) -> ModeData:
             seen = _host(table)
             if rotations is not None:
                 there = rotations[seen.instance]
-                seen = seen._replace(target=np.einsum("pby,pym->pbm", seen.target, there))
-            constant -= seen.half_square()
+                target = np.einsum("pby,pym->pbm", seen.target, there)
+                constant += seen.half_square(np.einsum("pbm,pym->pby", target, there))
+                seen = seen._replace(target=target)
         outputs.append(seen)
     if all(rotations is not None for rotations in shared.values()):
         inputs, outputs, constant = _collapse(data, found, inputs, outputs, constant)
@@ -204,9 +204,8 @@ def _collapse(
         small_weight = d / np.where(size > 0, size, 1)
         scale = small_weight * np.sqrt(size)
         small_target = s / np.where(scale > 0, scale, 1)
-        small = table._replace(target=small_target, weight=small_weight)
-        constant += table.half_square() - small.half_square()
-        small_outputs.append(small)
+        constant += table.half_square(x * (s / np.where(d > 0, d, 1)))
+        small_outputs.append(table._replace(target=small_target, weight=small_weight))
     return small_inputs, small_outputs, constant
 
 

@@ -8,6 +8,7 @@ $\tau |c| \dot x_c = -\partial l/\partial x_c$. Every rate factor of the papers 
 from collections.abc import Sequence
 from typing import Any
 
+import diffrax
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +19,7 @@ from gdln_jax._classes import equal_rows, refine
 from gdln_jax._graph import Graph
 from gdln_jax._merging import Program, merged, program_loss
 from gdln_jax._modes import ModeData, ModeStrengths
-from gdln_jax._reduced_flow import ReducedTrajectory, solve_reduced
+from gdln_jax._reduced_flow import MAX_STEPS, ReducedTrajectory, solve_reduced
 
 
 class Quotient(eqx.Module):
@@ -52,16 +53,45 @@ class Quotient(eqx.Module):
         return ModeStrengths(self.graph, tuple(jnp.split(every, bounds, axis=-2)))
 
     def solve(
-        self, ts: ArrayLike | Sequence[Any], *, tau: ArrayLike = 1.0, x0: Any = None, **options: Any
+        self,
+        ts: ArrayLike | Sequence[Any],
+        *misplaced: Any,
+        x0: Any = None,
+        tau: ArrayLike = 1.0,
+        rtol: ArrayLike | None = None,
+        atol: ArrayLike | None = None,
+        solver: diffrax.AbstractSolver | None = None,
+        max_steps: int = MAX_STEPS,
+        adjoint: diffrax.AbstractAdjoint | None = None,
+        throw: bool = True,
     ) -> ReducedTrajectory:
         """Solve from `x0` (class, mode), default the b0 the quotient was made for.
 
         The trajectory's `b` is an array (time, class, mode); `expand` gives it per edge. Cost
-        does not depend on the number of edges. `options` as in `Reduction.solve`.
+        does not depend on the number of edges. The other options are those of `Reduction.solve`.
+
+        **Raises:** `ValueError` and `RuntimeError` as `Reduction.solve`; `ValueError` for more
+        than one positional argument.
         """
-        start = self.x0 if x0 is None else self._start(x0)
-        rates = self.rates[:, None]
-        return solve_reduced(start, program_loss, self.program, ts, tau, rates=rates, **options)
+        if misplaced:
+            raise ValueError(
+                "quotient.solve takes the times alone, solve(ts): its start was given to "
+                "reduction.quotient(b0). Another start of the same classes is solve(ts, x0=...)."
+            )
+        return solve_reduced(
+            self.x0 if x0 is None else self._start(x0),
+            program_loss,
+            self.program,
+            ts,
+            tau=tau,
+            rtol=rtol,
+            atol=atol,
+            solver=solver,
+            max_steps=max_steps,
+            adjoint=adjoint,
+            throw=throw,
+            rates=self.rates[:, None],
+        )
 
     def _start(self, x0: Any) -> Array:
         x0 = jnp.asarray(x0, dtype=self.x0.dtype)

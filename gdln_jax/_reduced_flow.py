@@ -13,8 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._boundary import check_increasing
+from gdln_jax._boundary import check_increasing, check_positive_if_known, check_resolved
+from gdln_jax._checks import check_integer
 from gdln_jax._data import is_concrete
+from gdln_jax._trajectory import GAVE_UP, OK
+
+# Enough for any plateau; a run that needs more is stiff.
+MAX_STEPS = 200_000
 
 
 class ReducedTrajectory(eqx.Module):
@@ -22,8 +27,9 @@ class ReducedTrajectory(eqx.Module):
 
     - `ts`: (time,), in the units of tau. `losses`: (time,).
     - `b`: mapping edge -> (time, mode); a coupled reduction: edge -> (time, mode, mode).
-    - `status`: 0 ok, 2 the solver gave up; then losses it did not reach are NaN. Outside of jit
-      and vmap that is raised instead. `steps`: number of steps the solver took.
+    - `status`: 0 ok, 2 the solver gave up; then `b` and losses are NaN where it did not get to.
+      Outside of jit and vmap that is raised instead, unless `throw=False`. `steps`: number of
+      steps the solver took.
     """
 
     ts: Float[Array, "*batch time"]
@@ -41,47 +47,49 @@ def solve_reduced(
     loss: Callable[[Any, Any], Array],
     data: Any,
     ts: ArrayLike | Sequence[Any],
-    tau: ArrayLike = 1.0,
     *,
+    tau: ArrayLike,
+    rtol: ArrayLike | None,
+    atol: ArrayLike | None,
+    solver: diffrax.AbstractSolver | None,
+    max_steps: int,
+    adjoint: diffrax.AbstractAdjoint | None,
+    throw: bool,
     rates: Any = 1.0,
-    rtol: ArrayLike | None = None,
-    atol: ArrayLike | None = None,
-    solver: diffrax.AbstractSolver | None = None,
-    max_steps: int = 200_000,
-    adjoint: diffrax.AbstractAdjoint | None = None,
+    scale: Array | None = None,
 ) -> ReducedTrajectory:
     r"""Solve $\tau \dot b = -\text{rate} \; \partial\,\text{loss}/\partial b$ from `start` at
     `ts[0]`.
 
-    - `rtol`, `atol`: default 1e-10 (float32: 1e-5) and `rtol` times the smallest non-zero entry
-      of `start` in size, so that a plateau is resolved however long it is.
-    - `solver`: default `Dopri8` (float32: `Tsit5`). Deep networks with modes that are learned at
-      very different times are stiff: `diffrax.Kvaerno5()`.
-    - `adjoint`: default `diffrax.RecursiveCheckpointAdjoint()` (reverse mode); for `jacfwd`, also
-      nested, `diffrax.ForwardMode()`; for `hessian`, which is forward over reverse,
-      `diffrax.DirectAdjoint()` with a small `max_steps`.
+    Options are those of `Reduction.solve`. `scale`: the size that the default of `atol` is
+    relative to; default that of the smallest entry of `start`.
 
-    **Raises:** `ValueError` for times that do not increase; `RuntimeError` when the solver gives
-    up, with the time reached.
+    **Raises:** `ValueError` for times that do not increase or bad options; with `throw`,
+    `RuntimeError` when the solver gives up, with the time reached.
     """
     times: Any = _array(ts, jnp.result_type(float))
     if times.ndim != 1 or times.shape[0] < 2:
         raise ValueError(f"ts has shape {times.shape}; pass at least two increasing times.")
     if is_concrete(times):
         check_increasing(np.asarray(times))
+    check_positive_if_known(tau=tau, rtol=rtol, atol=atol)
+    dtype = np.dtype(jnp.result_type(*jax.tree.leaves(start)))
+    check_resolved(rtol, dtype)
+    max_steps = check_integer(max_steps, "max_steps", minimum=1)
+    if rtol is None:
+        rtol = 1e-10 if dtype == np.float64 else 1e-5
     if solver is None:
-        solver = diffrax.Dopri8() if _dtype(start) == np.float64 else diffrax.Tsit5()
+        solver = diffrax.Dopri8() if dtype == np.float64 else diffrax.Tsit5()
     # NaN stands for the default, so that giving a tolerance does not compile anew.
     relative, absolute, clock = (
-        _array(value, times.dtype)
-        for value in (default_rtol(start, rtol), np.nan if atol is None else atol, tau)
+        _array(value, times.dtype) for value in (rtol, np.nan if atol is None else atol, tau)
     )
     run, reached = _solve(
         start, data, times, clock, jax.tree.map(lambda leaf: _array(leaf, times.dtype), rates),
-        relative, absolute, loss, solver, max_steps,
+        relative, absolute, scale, loss, solver, max_steps,
         diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
     )  # fmt: skip
-    if is_concrete(run) and int(run.status) != 0:
+    if throw and is_concrete(run) and int(run.status) != OK:
         raise RuntimeError(
             f"the reduced dynamics stopped at time {float(reached):.6g} of {float(times[-1]):.6g} "
             f"after {int(run.steps)} steps (max_steps = {max_steps}): loosen rtol, raise "
@@ -93,17 +101,6 @@ def solve_reduced(
 def _array(value: Any, dtype: Any) -> Any:
     # NumPy where values are known: a call of a small problem would else be half conversions.
     return np.asarray(value, dtype) if is_concrete(value) else jnp.asarray(value, dtype)
-
-
-def default_rtol(start: Any, rtol: ArrayLike | None) -> ArrayLike:
-    """`rtol`, or what the precision of `start` allows."""
-    if rtol is not None:
-        return rtol
-    return 1e-10 if _dtype(start) == np.float64 else 1e-5
-
-
-def _dtype(start: Any) -> np.dtype:
-    return np.dtype(jnp.result_type(*jax.tree.leaves(start)))
 
 
 @jax.jit  # one program: as single operations they would each be compiled
@@ -126,12 +123,17 @@ def _solve(
     rates: Any,
     rtol: Array,
     atol: Array,
+    scale: Array | None,
     loss: Callable[[Any, Any], Array],
     solver: diffrax.AbstractSolver,
     max_steps: int,
     adjoint: diffrax.AbstractAdjoint,
 ) -> tuple[ReducedTrajectory, Array]:
-    absolute = jnp.where(jnp.isnan(atol), rtol * smallest_size(start), atol)
+    scale = smallest_size(start) if scale is None else scale
+    absolute = jnp.where(jnp.isnan(atol), rtol * scale, atol)
+    # A start that is not finite has no step size at all: replace it, and void the result below.
+    sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(start)]))
+    start = jax.tree.map(lambda x: jnp.where(sound, x, 0), start)
 
     def velocity(_: Any, y: Any, args: Any) -> Any:
         data, tau, rates = args
@@ -144,9 +146,12 @@ def _solve(
         return y, loss(y, args[0])
 
     # Steps end on the saved times: the dense output of Dopri8 is some thousand times less
-    # accurate than its steps.
+    # accurate than its steps. Without a least step a velocity that is not finite would use up
+    # max_steps in rejections; it lies far below the rounding of t.
+    dtmin = 1e-25 * jnp.max(jnp.abs(ts))
     controller = diffrax.ClipStepSizeController(
-        diffrax.PIDController(rtol=rtol, atol=absolute), step_ts=ts
+        diffrax.PIDController(rtol=rtol, atol=absolute, dtmin=dtmin, force_dtmin=False),
+        step_ts=ts,
     )
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(velocity),
@@ -171,8 +176,15 @@ def _solve(
     assert solution.ts is not None
     assert solution.ys is not None
     b, losses = solution.ys[0]
-    good = solution.result == diffrax.RESULTS.successful
+    good = sound & (solution.result == diffrax.RESULTS.successful)
+    reached = jnp.where(sound, solution.ts[1][0], -jnp.inf)
+    there = ts <= reached
+
+    def until(leaf: Array) -> Array:
+        return jnp.where(there.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.nan)
+
+    b, losses = jax.tree.map(until, (b, losses))
     losses = jnp.where(jnp.isfinite(losses), losses, jnp.nan)
-    status = jnp.where(good & jnp.all(jnp.isfinite(losses)), 0, 2)
+    status = jnp.where(good & jnp.all(jnp.isfinite(losses)), OK, GAVE_UP)
     steps = jnp.asarray(solution.stats["num_steps"])
-    return ReducedTrajectory(ts, b, losses, status, steps), solution.ts[1][0]
+    return ReducedTrajectory(ts, b, losses, status, steps), reached

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import diffrax
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -41,8 +42,8 @@ from gdln_jax._plan import PackedData, pack
 from gdln_jax._projection import project
 from gdln_jax._quotient import Quotient, make_quotient
 from gdln_jax._reduced_flow import (
+    MAX_STEPS,
     ReducedTrajectory,
-    default_rtol,
     smallest_size,
     solve_reduced,
 )
@@ -148,33 +149,69 @@ class Reduction(eqx.Module):
         return project(net, self.u, self.v, align)
 
     def solve(
-        self, b0: Any, ts: ArrayLike | Sequence[Any], *, tau: ArrayLike = 1.0, **options: Any
+        self,
+        b0: Any,
+        ts: ArrayLike | Sequence[Any],
+        *,
+        tau: ArrayLike = 1.0,
+        rtol: ArrayLike | None = None,
+        atol: ArrayLike | None = None,
+        solver: diffrax.AbstractSolver | None = None,
+        max_steps: int = MAX_STEPS,
+        adjoint: diffrax.AbstractAdjoint | None = None,
+        throw: bool = True,
     ) -> ReducedTrajectory:
         r"""Solve $\tau \dot b_e = -\partial l/\partial b_e$ from `b0`, given at `ts[0]`.
 
-        `options`: `rtol`, `atol`, `solver`, `max_steps`, `adjoint` of `solve_reduced`; the
-        default tolerances resolve plateaus however small the start. A coupled reduction takes b
-        as elsewhere and returns `b[edge]` as (time, mode, mode) matrices U_e^T W_e V_e.
+        **Arguments:**
 
-        Differentiable in `b0`, `tau` and the data: by default in reverse mode (`grad`); for
-        `jacfwd`, also twice, pass `adjoint=diffrax.ForwardMode()`; for `hessian` (forward over
-        reverse) `adjoint=diffrax.DirectAdjoint()` with a `max_steps` of some hundreds, since it
-        keeps every step. Ties are checked outside of `jit` and `vmap` only.
+        - `b0`: strengths as in `strengths_of`. A coupled reduction returns `b[edge]` as (time,
+          mode, mode) matrices U_e^T W_e V_e.
+        - `ts`: increasing times (time,), in the units of `tau`.
+        - `rtol`, `atol`: tolerances of the adaptive step; default 1e-10 (float32: 1e-5) and
+          `rtol` times the smallest non-zero strength of `b0`, so that a plateau is resolved
+          however long it is.
+        - `solver`: default `Dopri8` (float32: `Tsit5`). Deep networks with modes that are learned
+          at very different times are stiff: `diffrax.Kvaerno5()`.
+        - `adjoint`: how to differentiate in `b0`, `tau` and the data; default
+          `diffrax.RecursiveCheckpointAdjoint()` (reverse mode). For `jacfwd`, also twice,
+          `diffrax.ForwardMode()`; for `hessian` (forward over reverse) `diffrax.DirectAdjoint()`
+          with a `max_steps` of some hundreds, since it keeps every step.
+        - `throw`: raise when the solver gives up. Otherwise, and always under `jit` or `vmap`,
+          the trajectory has status 2 and NaN in `b` and `losses` where it did not get to.
+
+        Ties are checked outside of `jit` and `vmap` only.
 
         **Raises:** `ValueError` when `b0` breaks the reduction's ties, is not finite or does not
-        fit, or `ts` does not increase; `RuntimeError` when the solver gives up.
+        fit, `ts` does not increase, or `tau`, `rtol` or `atol` is no finite number above 0;
+        `RuntimeError` with the time reached when the solver gives up.
         """
         start = self.strengths_of(b0)
         check_finite(start)
-        if self.core is not None:
+        y0, loss, data, scale = start, mode_loss, self.mode_data, None
+        if self.core is None:
+            check_ties(self.ties, self.untied_residual, start)
+        else:
             # Rotated weights hold rounding errors, whose size must not set the tolerance.
-            if options.get("atol") is None:
-                options["atol"] = default_rtol(start, options.get("rtol")) * smallest_size(start)
-            weights = self.core.start(start)
-            run = solve_reduced(weights, coupled_loss, self.core.data, ts, tau, **options)
-            return eqx.tree_at(lambda r: r.b, run, self.core.read(run.b))
-        check_ties(self.ties, self.untied_residual, start)
-        return solve_reduced(start, mode_loss, self.mode_data, ts, tau, **options)
+            y0, scale = self.core.start(start), smallest_size(start)
+            loss, data = coupled_loss, self.core.data
+        run = solve_reduced(
+            y0,
+            loss,
+            data,
+            ts,
+            tau=tau,
+            rtol=rtol,
+            atol=atol,
+            solver=solver,
+            max_steps=max_steps,
+            adjoint=adjoint,
+            throw=throw,
+            scale=scale,
+        )
+        if self.core is None:
+            return run
+        return eqx.tree_at(lambda r: r.b, run, self.core.read(run.b))
 
     def quotient(self, b0: Any, *, seed: int = 0) -> Quotient:
         """Merge the edges that start equal in `b0` and always receive equal gradients.

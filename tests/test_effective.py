@@ -88,6 +88,23 @@ def test_malformed_curves_are_refused(one_mode, curve, message):
         )
 
 
+@pytest.mark.parametrize("tau", [-1.0, 0.0, np.nan])
+def test_a_time_constant_out_of_range_is_refused(one_mode, tau):
+    reduction, _, _ = one_mode
+    with pytest.raises(ValueError, match=r"tau is .*; it must be a finite number above 0"):
+        gdln.effective_initial(reduction, reduction.embed(0.1), tau=tau)
+
+
+def test_an_edge_of_weights_0_counts_in_the_mean_of_its_layer():
+    """Only where a mode does not fit through an edge is there nothing to average."""
+    task = gdln.tasks.routing(3, 3, width=8)
+    reduction = gdln.reduce(task.graph, task.data)
+    b0 = dict.fromkeys(reduction.frames, 0.3) | {"x0->h1": 0.0}
+    found = gdln.effective_initial(reduction, reduction.embed(b0))
+    # Layers of 3, 1 and 3 edges, of which one first edge is 0.
+    np.testing.assert_allclose(found.amplitude, (0.2 + 0.3 + 0.3) / 3, rtol=1e-12)
+
+
 def test_expected_initial_refuses_what_it_does_not_know():
     with pytest.raises(ValueError, match="layer"):
         gdln.expected_initial(10, 0.1, layer="tanh")

@@ -355,6 +355,12 @@ def test_starts_of_the_quotient(small):
         small.solve([0.0, 1.0], x0=np.ones(3))
 
 
+def test_a_start_beside_the_times_is_refused(small):
+    """`quotient(b0)` was given the start; `solve(b0, ts)` is the order of `Reduction.solve`."""
+    with pytest.raises(ValueError, match=r"solve\(ts\): its start was given to reduction.quotient"):
+        small.solve(0.1, [0.0, 1.0])
+
+
 @pytest.mark.slow
 def test_the_quotient_is_differentiable_and_batched(small):
     def final(b):
