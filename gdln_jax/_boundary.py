@@ -80,20 +80,20 @@ def check_random_key(key: Any, name: str = "key") -> None:
     raise ValueError(f"{name} is {kind}; pass a JAX random key, jax.random.key({seed}).")
 
 
-def check_increasing(ts: np.ndarray | Sequence[float]) -> None:
+def check_increasing(ts: np.ndarray | Sequence[float], name: str = "ts") -> None:
     """Raise `ValueError`, naming the first culprit, unless times are finite and increase."""
     values = np.asarray(ts)
     wrong = np.flatnonzero(~np.isfinite(values))
     if len(wrong):
-        what = f"ts[{wrong[0]}] is {values[wrong[0]]}"
+        what = f"{name}[{wrong[0]}] is {values[wrong[0]]}"
     else:
         back = np.flatnonzero(np.diff(values) <= 0)
         if not len(back):
             return
         i = int(back[0])
-        what = f"ts[{i + 1}] = {values[i + 1]:g} follows ts[{i}] = {values[i]:g}"
+        what = f"{name}[{i + 1}] = {values[i + 1]:g} follows {name}[{i}] = {values[i]:g}"
     raise ValueError(
-        f"ts must be finite and strictly increasing, but {what}; pass for example "
+        f"{name} must be finite and strictly increasing, but {what}; pass for example "
         "jnp.linspace(0.0, 10.0, 101)."
     )
 

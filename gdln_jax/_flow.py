@@ -22,6 +22,7 @@ from gdln_jax._boundary import (
 )
 from gdln_jax._data import is_concrete
 from gdln_jax._schedule import Schedule, at_time
+from gdln_jax._tolerances import default_rtol, default_solver, has_kinks, smallest_scale
 from gdln_jax._trajectory import (
     DIVERGED,
     GAVE_UP,
@@ -32,9 +33,6 @@ from gdln_jax._trajectory import (
 )
 from gdln_jax.losses import mse
 
-# Relative tolerances per precision: a few digits above rounding for float64, so that theory and
-# flow can be compared to 1e-8; for float32 what its 7 digits allow.
-_RTOL = {np.dtype("float64"): 1e-10, np.dtype("float32"): 1e-5}
 _MAX_STEPS = 200_000
 
 
@@ -67,8 +65,13 @@ def gradient_flow(
       eta on the same loss lasts tau * eta (see `flow_time`).
     - `solver`: a diffrax solver; default `Dopri8` in float64 and `Tsit5` in float32.
     - `rtol`, `atol`: tolerances of the adaptive step; default 1e-10 (float64) or 1e-5
-      (float32), and `rtol` times the root mean square of the smallest weight array, so that the
-      plateau that small initial weights cause is resolved however long it is.
+      (float32), and `rtol` times the root mean square of the smallest weight matrix that is not
+      zero, so that the plateau that small initial weights cause is resolved however long it is.
+    - Models with kinks (`ReLUNetwork`, and models with an attribute `kinks = True`): default
+      `Bosh3` and `rtol` 1e-4. Units come to rest on their kinks, where the velocity jumps in
+      every step; the number of steps is then proportional to 1/rtol, and the loss is found to
+      about 5 `rtol` of its first value. Deep ReLU networks also amplify rounding: two runs that
+      differ in the last digit can part.
     - `measure`: function of the model whose value at every `ts` is kept in `measured`.
     - `keep_models`: whether to keep the model at every `ts`; default: if nothing is measured and
       they take less than 256 MB.
@@ -96,10 +99,10 @@ def gradient_flow(
         raise ValueError("model has no floating-point array, so there is nothing to learn.")
     dtype = np.result_type(*(w.dtype for w in weights))
     check_resolved(rtol, dtype)
-    rtol = jnp.asarray(_RTOL.get(np.dtype(dtype), 1e-5) if rtol is None else rtol, dtype)
-    atol = rtol * _smallest_scale(weights) if atol is None else jnp.asarray(atol, dtype)
-    if solver is None:
-        solver = diffrax.Dopri8() if dtype == np.float64 else diffrax.Tsit5()
+    kinks = has_kinks(model)
+    rtol = jnp.asarray(default_rtol(dtype, kinks) if rtol is None else rtol, dtype)
+    atol = rtol * smallest_scale(weights) if atol is None else jnp.asarray(atol, dtype)
+    solver = default_solver(dtype, kinks) if solver is None else solver
     keep = keeps_models(keep_models, measure, model, ts.shape[0])
     meter = diffrax.TextProgressMeter() if progress else diffrax.NoProgressMeter()
     adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
@@ -108,7 +111,7 @@ def gradient_flow(
         loss, solver, measure, keep, max_steps, adjoint, meter,
     )  # fmt: skip
     if throw and is_concrete((trajectory, reached)) and int(trajectory.status) != OK:
-        raise RuntimeError(_failure(trajectory, float(reached), max_steps))
+        raise RuntimeError(_failure(trajectory, float(reached), max_steps, kinks))
     if not isinstance(data, Schedule):
         warn_of_plateau(trajectory, model, data, loss)
     return trajectory
@@ -217,20 +220,7 @@ def _until(there: Array, leaf: Array) -> Array:
     return jnp.where(there.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.nan)
 
 
-@jax.jit  # one program: as single operations they would each be compiled
-def _smallest_scale(weights: list[Array]) -> Array:
-    """Root mean square of the smallest non-zero matrix among the weights (pitfall 1)."""
-    scales = []
-    for w in weights:
-        axes = tuple(range(max(w.ndim - 2, 0), w.ndim))
-        square = jnp.mean(jnp.square(jax.lax.stop_gradient(w)), axis=axes)
-        scales.append(jnp.min(jnp.where(square > 0, square, jnp.inf), initial=jnp.inf))
-    smallest = jnp.sqrt(jnp.min(jnp.stack(scales)))
-    tiny = jnp.finfo(smallest.dtype).tiny ** 0.5
-    return jnp.where(jnp.isfinite(smallest), jnp.clip(smallest, tiny, 1.0), 1.0)
-
-
-def _failure(trajectory: Trajectory, reached: float, max_steps: int) -> str:
+def _failure(trajectory: Trajectory, reached: float, max_steps: int, kinks: bool) -> str:
     if not np.isfinite(reached):
         return "the initial weights are not finite, so there is no gradient flow from them."
     steps = {k: int(v) for k, v in trajectory.stats.items()}
@@ -241,6 +231,14 @@ def _failure(trajectory: Trajectory, reached: float, max_steps: int) -> str:
             f"the loss along the gradient flow is not finite somewhere before {end:.6g}: the flow "
             "cannot increase a finite loss, so look for NaN or infinities in the model, the data "
             "or the loss."
+        )
+    if taken >= max_steps and (kinks or taken < 2 * steps["num_rejected_steps"]):
+        return (
+            f"the gradient flow used up max_steps = {max_steps} at time {reached:.6g} of "
+            f"{end:.6g} ({steps}): most steps go into kinks, where ReLU units switch and the "
+            "velocity jumps. Loosen rtol (models with kinks = True, such as ReLUNetwork, have "
+            "1e-4 and the solver Bosh3 by default; their number of steps is proportional to "
+            "1/rtol), or raise max_steps."
         )
     if taken >= max_steps:
         return (

@@ -19,6 +19,11 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
+from gdln_jax._boundary import check_increasing, check_positive_if_known, check_resolved
+from gdln_jax._checks import check_integer
+from gdln_jax._data import is_concrete
+from gdln_jax._tolerances import default_rtol, default_solver, smallest_scale
+
 _MAX_STEPS = 200_000
 
 
@@ -84,9 +89,12 @@ def time_to(
             the default is 2^65, far beyond any learning time in units of its rate.
         search: increasing times (time,) on which a curve is first looked at. By default t0 and a
             geometric grid from t0 up to t1, two points per octave over 100 octaves.
-        rtol: relative tolerance of the ODE solver: 1e-10, or 1e-6 in float32.
-        atol: absolute tolerance, by default rtol times the smallest non-zero entry of ``y0``, so
-            that a plateau of 1e-30 is resolved (PITFALLS 1).
+        rtol: relative tolerance of the ODE solver: 1e-10, or 1e-5 in float32.
+        atol: absolute tolerance, by default rtol times the scale of ``y0``, so that a plateau of
+            1e-30 is resolved. The scale is the root mean square of the smallest matrix (the last
+            two axes of an array) that is not zero, as in ``gradient_flow``; entries of vectors and
+            numbers count singly. Give ``atol`` where entries of one matrix, say strengths
+            (edge, mode), start at very different sizes.
         solver: diffrax solver; default ``Dopri8`` in float64, ``Tsit5`` in float32.
         adjoint: diffrax adjoint.
         max_steps: limit on the steps of the ODE solver.
@@ -97,25 +105,29 @@ def time_to(
 
     Raises:
         ValueError: not exactly one of ``curve`` and ``ode``, or an argument that it needs is
-            missing or belongs to the other.
+            missing or belongs to the other; a level or a time that is NaN, ``t1`` not after
+            ``t0``, times ``search`` that do not increase, tolerances that are not positive or
+            below rounding; a curve that is NaN before it crosses (traced: its time is NaN).
         RuntimeError: the ODE solver gave up.
     """
     _check_arguments(curve, ode, y0, measure, t1, search)
+    _check_values(level, t0, t1, search)
+    max_steps = check_integer(max_steps, "max_steps", minimum=1)
     if curve is not None:
         return _of_curve(curve, jnp.asarray(level), args, t0, t1, search)
     assert ode is not None
     assert measure is not None
     y0 = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf, 1.0)), y0)
     dtype = jnp.result_type(*jax.tree.leaves(y0))
-    narrow = jnp.finfo(dtype).bits < 64
-    rtol = jnp.asarray((1e-6 if narrow else 1e-10) if rtol is None else rtol, dtype)
-    atol = rtol * _smallest(y0, dtype) if atol is None else jnp.asarray(atol, dtype)
-    if solver is None:
-        solver = diffrax.Tsit5() if narrow else diffrax.Dopri8()
+    check_positive_if_known(rtol=rtol, atol=atol)
+    check_resolved(rtol, dtype)
+    rtol = jnp.asarray(default_rtol(dtype) if rtol is None else rtol, dtype)
+    atol = rtol * _scale(y0) if atol is None else jnp.asarray(atol, dtype)
+    solver = default_solver(dtype) if solver is None else solver
     adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
     controller = diffrax.PIDController(rtol=rtol, atol=atol)
     start, stop = jnp.asarray(t0, dtype), jnp.asarray(t1, dtype)
-    solve = _Solve(ode, measure, solver, controller, adjoint, max_steps)
+    solve = Solve(ode, measure, solver, controller, adjoint, max_steps)
 
     levels = jnp.asarray(level, dtype)
 
@@ -189,6 +201,16 @@ def _check_arguments(curve: Any, ode: Any, y0: Any, measure: Any, t1: Any, searc
         raise ValueError("search belongs to curve; an ode is watched at every step.")
 
 
+def _check_values(level: Any, t0: Any, t1: Any, search: Any) -> None:
+    for name, value in (("level", level), ("t0", t0), ("t1", t1)):
+        if value is not None and is_concrete(value) and np.isnan(np.asarray(value)).any():
+            raise ValueError(f"{name} is {value}; it must be a number.")
+    if t1 is not None and is_concrete((t0, t1)) and not np.all(np.asarray(t1) > np.asarray(t0)):
+        raise ValueError(f"t1 is {t1} and t0 is {t0}; the search runs forwards, from t0 to t1.")
+    if search is not None and is_concrete(search):
+        check_increasing(np.asarray(search), "search")
+
+
 def _of_curve(
     curve: Callable[..., Array], levels: Array, args: Any, t0: Any, t1: Any, search: Any
 ) -> Crossing:
@@ -208,12 +230,13 @@ def _of_curve(
         )
     bits = jnp.finfo(dtype).nmant + 8
 
-    def one(level: Array) -> tuple[Array, Array]:
+    def one(level: Array) -> tuple[Array, Array, Array]:
         gaps = jax.lax.stop_gradient(values - level)
         side = jnp.where(gaps[0] < 0, -1.0, 1.0).astype(gaps.dtype)
         crossed = gaps * side <= 0
         found = jnp.any(crossed)
         index = jnp.argmax(crossed)
+        unknown = jnp.any(jnp.isnan(gaps) & (~found | (jnp.arange(len(gaps)) < index)))
         low, high = times[jnp.maximum(index - 1, 0)], times[index]
         low, high = jax.lax.stop_gradient((low, high))
 
@@ -233,14 +256,21 @@ def _of_curve(
             max_steps=bits,
             throw=False,
         ).value
-        return jnp.where(found, root, jnp.inf), found
+        time = jnp.where(unknown, jnp.nan, jnp.where(found, root, jnp.inf))
+        return time, found & ~unknown, unknown
 
-    times_, reached = one(levels) if levels.ndim == 0 else jnp.vectorize(one)(levels)
-    return Crossing(times_, reached)
+    crossings, reached, unknown = one(levels) if levels.ndim == 0 else jnp.vectorize(one)(levels)
+    if is_concrete((unknown, values)) and bool(jnp.any(unknown)):
+        first = float(times[int(jnp.argmax(jnp.isnan(values)))])
+        raise ValueError(
+            f"curve is NaN at t = {first:g}, before it crosses the level: pass t1 or search, so "
+            "that it is asked only where it is finite."
+        )
+    return Crossing(crossings, reached)
 
 
-class _Solve(eqx.Module):
-    """What does not change between the two solves of an ODE."""
+class Solve(eqx.Module):
+    """What does not change between the two solves of an ODE; `gates.learning_time` has one too."""
 
     ode: Callable[..., PyTree]
     measure: Callable[..., Array]
@@ -270,10 +300,10 @@ class _Solve(eqx.Module):
 
 
 def _of_ode(
-    solve: _Solve, level: Array, y0: PyTree, args: Any, t0: Array, t1: Array
+    solve: Solve, level: Array, y0: PyTree, args: Any, t0: Array, t1: Array
 ) -> tuple[Array, Array, Array]:
     """Return the time, whether the level was crossed, and whether the solver failed."""
-    event_time, reached, failed = _locate(solve, level, y0, args, t0, t1)
+    event_time, reached, failed = locate(solve, level, y0, args, t0, t1)
 
     # y at the located time, with derivatives; then Newton steps along the solution through it,
     # y + h y' + h^2/2 y''. Two of them carry first and second derivatives.
@@ -297,8 +327,8 @@ def _of_ode(
     return time, reached, failed
 
 
-def _locate(
-    solve: _Solve, level: Array, y0: PyTree, args: Any, t0: Array, t1: Array
+def locate(
+    solve: Solve, level: Array, y0: PyTree, args: Any, t0: Array, t1: Array
 ) -> tuple[Array, Array, Array]:
     """Return the event's time without derivatives: none may pass through its interpolant."""
     # Closed-over parameters become leaves, so that they too can be cut off.
@@ -334,9 +364,6 @@ def _located(dtype: Any) -> optx.Bisection:
     return optx.Bisection(rtol=8 * eps, atol=math.sqrt(eps), flip=True)
 
 
-def _smallest(y0: PyTree, dtype: Any) -> Array:
-    leaves = jnp.concatenate([jnp.abs(jnp.ravel(leaf)) for leaf in jax.tree.leaves(y0)])
-    sizes = jnp.where(leaves > 0, leaves, jnp.inf)
-    smallest = jax.lax.stop_gradient(jnp.min(sizes))
-    floor = float(jnp.finfo(dtype).tiny) / float(jnp.finfo(dtype).eps)
-    return jnp.where(jnp.isfinite(smallest), jnp.maximum(smallest, floor), 1.0)
+def _scale(y0: PyTree) -> Array:
+    leaves = jax.tree.leaves(y0)
+    return smallest_scale([w[..., None, None] if w.ndim < 2 else w for w in leaves])

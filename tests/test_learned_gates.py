@@ -60,6 +60,35 @@ class TestObjectives:
         np.testing.assert_allclose(value, exact * (SIGMA - 0.7 * a) ** 2 / 2, rtol=1e-5)
         assert slope < 0
 
+    def test_what_the_result_says_where_there_is_no_time(self):
+        f = jax.jit(lambda level, t1: time_of(0.7, A0, level=level, t1=t1, max_steps=40))
+        start = gdln.mse(chain(A0), gates.with_gates(DATA, {"h1": 0.7}))
+        assert f(start, 1.0) == 0  # learned from the start
+        assert f(1e-9, 1.0) > 1  # not reached by t1
+        assert np.isnan(f(1e-30, 1e4))  # the solver gave up
+
+    def test_float32_and_a_silent_pathway_at_the_defaults(self):
+        # Weights of 0 stay 0 and are no scale: the time is that of the other pathway alone.
+        graph = Graph(dict.fromkeys("xpqy", 1), [(e.source, e.target) for e in PAIR.edges])
+        start = {e.name: np.full((1, 1), A0**0.5 * ("p" in e.name)) for e in PAIR.edges}
+        net, data = jax.tree.map(lambda a: a.astype(np.float32), (GatedNetwork(graph, start), DATA))
+        time = gates.learning_time(net, data, 0.5, t1=50.0)
+        assert time.dtype == np.float32
+        assert abs(time / time_in_closed_form(1.0, A0) - 1) < 1e-4
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"level": 0.0}, "level is 0.0; it must be"),
+            ({"tau": -1.0}, r"tau is -1\.0"),
+            ({"t1": np.nan}, "t1 is nan"),
+            ({"rtol": 1e-17}, "resolves no more than"),
+        ],
+    )
+    def test_bad_numbers(self, options, words):
+        with pytest.raises(ValueError, match=words):
+            time_of(0.7, A0, **options)
+
     def test_output_gap(self):
         ts = jnp.linspace(0, 2, 9)
         like = gates.with_gates(DATA, {"h1": 0.7})

@@ -238,6 +238,23 @@ def test_ode_of_a_pytree_watching_a_tiny_loss():
     assert abs(got.time - wanted) < 1e-5
 
 
+def test_ode_rounding_in_an_entry_sets_no_tolerance():
+    """A chain in rotated frames: with an absolute tolerance of 1e-10 times 1e-18 it gives up."""
+    turn = np.array([[np.cos(0.3), -np.sin(0.3)], [np.sin(0.3), np.cos(0.3)]])
+
+    def ode(_, y, args):
+        gap = args - y["b"] @ y["a"]
+        return {"a": y["b"].T @ gap, "b": gap @ y["a"].T}
+
+    got = time_to(
+        1.2, ode=ode, y0={"a": np.array([[0.1, 1e-18], [0, 0.1]]), "b": 0.1 * turn},
+        args=turn @ np.diag([3.0, 1.0]), t1=50.0, max_steps=2000,
+        measure=lambda _, y, args: args[0, 0] / turn[0, 0] - (turn.T @ y["b"] @ y["a"])[0, 0],
+    )  # fmt: skip
+    # In its frames the first mode grows alone, tau da/dt = 2 a (3 - a).
+    np.testing.assert_allclose(got.time, exact.linear_mode_time(1.8, 3.0, 1.0, 0.01), rtol=1e-9)
+
+
 def test_ode_failure_is_told_apart_from_never():
     with pytest.raises(RuntimeError, match="max_steps = 5"):
         time_to(
@@ -300,6 +317,9 @@ def test_unlearned_counts_what_is_left():
     assert unlearned(0.0, 0.0, D) == 0
 
 
+ODE = {"ode": velocity, "y0": 1e-3, "args": (S, D), "measure": lambda _, a, __: a, "t1": 50.0}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -308,6 +328,15 @@ def test_unlearned_counts_what_is_left():
         ({"curve": jnp.sin, "y0": 1.0}, "y0 belong to ode"),
         ({"ode": velocity, "y0": 1.0}, "ode also needs measure, t1"),
         ({"curve": lambda t: jnp.array([t, t])}, "must return a number"),
+        ({"curve": jnp.sin, "t0": 60.0, "t1": 10.0}, r"t1 is 10\.0 and t0 is 60\.0; .*forwards"),
+        ({"curve": jnp.sin, "t0": np.nan}, "t0 is nan"),
+        ({"curve": jnp.sin, "search": np.array([2.0, 1.0])}, "search must be .*increasing"),
+        ({"curve": lambda t: jnp.log(t - 1)}, r"curve is NaN at t = 0, .*pass t1 or search"),
+        ({**ODE, "t1": -1.0}, r"t1 is -1\.0 and t0 is 0\.0"),
+        ({**ODE, "rtol": -1}, "rtol is -1; it must be a finite number above 0"),
+        ({**ODE, "rtol": 1e-17}, "float64 resolves no more than"),
+        ({**ODE, "atol": np.nan}, "atol is nan"),
+        ({**ODE, "max_steps": 0}, "max_steps is 0"),
     ],
 )
 def test_refusals(arguments, words):
@@ -315,3 +344,11 @@ def test_refusals(arguments, words):
         time_to(1.0, **arguments)
     with pytest.raises(ValueError, match="above 0"):
         until_learned(lambda *_: jnp.ones(2), 0.0)
+
+
+def test_a_level_that_is_nan_is_refused_and_not_called_unreached():
+    with pytest.raises(ValueError, match="level is nan"):
+        time_to(jnp.nan, curve=jnp.sin)
+    traced = jax.jit(lambda level: time_to(level, curve=jnp.sin))(jnp.nan)
+    assert np.isnan(traced.time)
+    assert not traced.reached

@@ -11,15 +11,17 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optimistix as optx
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._checks import check_positive
-from gdln_jax._data import GatedData, is_concrete
+from gdln_jax._boundary import check_positive_if_known, check_resolved
+from gdln_jax._data import GatedData
 from gdln_jax._flow import gradient_flow
+from gdln_jax._times import Solve, locate
+from gdln_jax._tolerances import default_rtol, has_kinks, smallest_scale
 from gdln_jax.losses import mse
 
-# Optimisation needs no more; many starts times many steps pay for each digit.
+# Optimisation needs no more (and float32 has no more than 1e-5); many starts times many steps pay
+# for each digit.
 _RTOL = 1e-6
 _MAX_STEPS = 4096
 
@@ -32,7 +34,7 @@ def learning_time(
     t1: ArrayLike,
     loss: Callable[[Any, Any], Array] = mse,
     tau: ArrayLike = 1.0,
-    rtol: float = _RTOL,
+    rtol: ArrayLike | None = None,
     solver: diffrax.AbstractSolver | None = None,
     max_steps: int = _MAX_STEPS,
 ) -> Float[Array, ""]:
@@ -41,7 +43,7 @@ def learning_time(
     The time t* is located by an event; its derivative is that of the implicit function
     L(t*, gates) = level, $dt^* = -dL / \dot L$, exact, with dL by reverse mode through the flow up
     to t*. Where the level is not reached by `t1` the result is t1 L(t1)/level, which is continuous
-    there and still says which way is faster.
+    there and still says which way is faster: a result above `t1` is no time.
 
     **Arguments:**
 
@@ -49,91 +51,51 @@ def learning_time(
       may be traced (`with_gates`).
     - `level`: between the loss at the end and that of the start; 0 if it is passed at the start.
     - `t1`: the end of the search, in the units of `tau`.
-    - `rtol`, `solver` (default `Tsit5`), `max_steps`: NaN where the solver gives up.
+    - `rtol` (default 1e-6, float32 1e-5, with kinks 1e-4), `solver` (default `Tsit5`),
+      `max_steps`: NaN where the solver gives up. The absolute tolerance is as in `gradient_flow`.
 
-    **Raises:** `ValueError` for a `level` that is not above 0.
+    **Raises:** `ValueError` for a `level`, `t1`, `tau` or `rtol` that is not above 0.
     """
-    if is_concrete(level):
-        check_positive(level, "level")
-    level = jnp.asarray(level, float)
+    check_positive_if_known(level=level, t1=t1, tau=tau, rtol=rtol)
     moving, still = eqx.partition(model, eqx.is_inexact_array)
+    dtype, rtol, solver = _accuracy(model, rtol, solver)
+    level, end = jnp.asarray(level, dtype), jnp.asarray(t1, dtype)
+    args = (data, jnp.asarray(tau, dtype))
 
-    def value(y: Any, args: Any) -> Array:
+    def value(_: Any, y: Any, args: Any) -> Array:
         return loss(eqx.combine(y, still), args[0])
 
-    def velocity(_: Any, y: Any, args: Any) -> Any:
-        return jax.tree.map(lambda g: -g / args[1], jax.grad(value)(y, args))
+    def velocity(t: Any, y: Any, args: Any) -> Any:
+        return jax.tree.map(lambda g: -g / args[1], jax.grad(value, 1)(t, y, args))
 
-    args = (data, jnp.asarray(tau, float))
-    solver = diffrax.Tsit5() if solver is None else solver
-    start, reached, located = _locate(
-        value, velocity, *jax.lax.stop_gradient((moving, args, level, jnp.asarray(t1, float))),
-        rtol, solver, max_steps,
-    )  # fmt: skip
-    run = gradient_flow(
-        model, data, jnp.stack([jnp.zeros_like(located), located]), loss=loss, tau=tau, rtol=rtol,
+    steps = diffrax.PIDController(rtol=rtol, atol=rtol * smallest_scale(jax.tree.leaves(moving)))
+    run = Solve(velocity, value, solver, steps, diffrax.RecursiveCheckpointAdjoint(), max_steps)
+    located, reached, failed = locate(run, level, moving, args, jnp.zeros_like(end), end)
+    learned = value(None, moving, args) <= level
+    until = jnp.where(reached & ~learned, located, jax.lax.stop_gradient(end))
+    flow = gradient_flow(
+        model, data, jnp.stack([jnp.zeros_like(until), until]), loss=loss, tau=tau, rtol=rtol,
         solver=solver, max_steps=max_steps, keep_models=False, throw=False,
     )  # fmt: skip
-    last = run.losses[-1]
-    slope = jax.grad(value)(eqx.filter(run.final, eqx.is_inexact_array), args)
+    last = flow.losses[-1]
+    slope = jax.grad(value, 1)(None, eqx.filter(flow.final, eqx.is_inexact_array), args)
     speed = sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(slope)) / args[1]
     # One Newton step from the located time: it corrects the interpolant, and carries derivatives.
-    there = located + (last - level) / jax.lax.stop_gradient(speed)
-    time = jnp.where(reached, there, located * last / level)
-    return jnp.where(start <= level, 0.0, time)
+    there = until + (last - level) / jax.lax.stop_gradient(speed)
+    time = jnp.where(reached, there, until * last / level)
+    return jnp.where(learned, 0.0, jnp.where(failed, jnp.nan, time))
 
 
-def _locate(
-    value: Callable[[Any, Any], Array],
-    velocity: Callable[[Any, Any, Any], Any],
-    y0: Any,
-    args: Any,
-    level: Array,
-    t1: Array,
-    rtol: float,
-    solver: diffrax.AbstractSolver,
-    max_steps: int,
-) -> tuple[Array, Array, Array]:
-    """Return the loss at the start, whether it falls to `level`, and when, or else `t1`."""
-    # Closed-over parameters become leaves, so that they too can be cut off.
-    value, velocity = jax.tree.map(
-        lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf,
-        (
-            eqx.filter_closure_convert(value, y0, args),
-            eqx.filter_closure_convert(velocity, t1, y0, args),
-        ),
-    )
-
-    def above(t: Any, y: Any, args: Any, **_: Any) -> Array:
-        del t  # diffrax passes it by name
-        return (value(y, args) - level).astype(float)  # diffrax compares it with a literal
-
-    # As in `time_to`: the condition falls through 0, which `flip` says.
-    finder = optx.Bisection(rtol=1e-9, atol=1e-9, flip=True)
-    sizes = [jnp.sqrt(jnp.mean(jnp.square(leaf))) for leaf in jax.tree.leaves(y0)]
-    smallest = jnp.min(jnp.stack(sizes))
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(velocity),
-        solver,
-        jnp.zeros_like(t1),
-        t1,
-        None,
-        y0,
-        args,
-        saveat=diffrax.SaveAt(t1=True),
-        stepsize_controller=diffrax.PIDController(rtol=rtol, atol=rtol * smallest),
-        event=diffrax.Event(above, finder),
-        max_steps=max_steps,
-        throw=False,
-    )
-    assert solution.ts is not None
-    assert solution.event_mask is not None
-    start = value(y0, args)
-    reached = solution.event_mask & (start > level)
-    time = jnp.where(reached, solution.ts[-1], t1)
-    # A solver that gave up knows neither.
-    fine = reached | (solution.result == diffrax.RESULTS.successful)
-    return start, reached, jax.lax.stop_gradient(jnp.where(fine, time, jnp.nan))
+def _accuracy(
+    model: Any, rtol: ArrayLike | None, solver: diffrax.AbstractSolver | None
+) -> tuple[Any, Array, diffrax.AbstractSolver]:
+    """The precision of the weights, and tolerance and solver: as given, or the defaults."""
+    weights = [leaf.dtype for leaf in jax.tree.leaves(model) if eqx.is_inexact_array(leaf)]
+    dtype = jnp.result_type(*weights)
+    if rtol is None:
+        rtol = max(_RTOL, default_rtol(dtype, has_kinks(model)))
+    check_resolved(rtol, dtype)
+    return dtype, jnp.asarray(rtol, dtype), diffrax.Tsit5() if solver is None else solver
 
 
 def output_gap(
@@ -144,7 +106,7 @@ def output_gap(
     *,
     loss: Callable[[Any, Any], Array] = mse,
     tau: ArrayLike = 1.0,
-    rtol: float = _RTOL,
+    rtol: ArrayLike | None = None,
     solver: diffrax.AbstractSolver | None = None,
     max_steps: int = _MAX_STEPS,
 ) -> Float[Array, ""]:
@@ -169,10 +131,10 @@ def output_gap(
             raise ValueError(
                 f"outputs[{name!r}] has shape {found}; expected (time, n, |{name}|) = {shape}."
             )
+    _, rtol, solver = _accuracy(model, rtol, solver)
     run = gradient_flow(
-        model, data, ts, loss=loss, tau=tau, rtol=rtol, max_steps=max_steps,
-        solver=diffrax.Tsit5() if solver is None else solver, measure=lambda m: m(data),
-        keep_models=False, throw=False,
+        model, data, ts, loss=loss, tau=tau, rtol=rtol, max_steps=max_steps, solver=solver,
+        measure=lambda m: m(data), keep_models=False, throw=False,
     )  # fmt: skip
 
     def power(values: dict[str, Array]) -> Array:

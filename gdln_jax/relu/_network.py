@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -40,6 +40,8 @@ class ReLUNetwork(eqx.Module):
     weights: tuple[Float[Array, "... _ _"], ...]
     biases: tuple[Float[Array, "... _"], ...] | None
     slope: float = eqx.field(static=True)
+    # For the default tolerances of gradient_flow.
+    kinks: ClassVar[bool] = True
 
     def __init__(
         self, weights: Sequence[Any], biases: Sequence[Any] | None = None, slope: float | int = 0.0
