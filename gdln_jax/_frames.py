@@ -16,7 +16,7 @@ import numpy as np
 
 from gdln_jax._graph import Graph
 from gdln_jax._joint import joint_eigenvectors
-from gdln_jax._links import Seed, input_rows, links, output_moments
+from gdln_jax._links import Seed, input_rows, is_rounding, links, output_moments, resolution
 from gdln_jax._plan import PackedData
 
 # Independent generic combinations of the statistics, and rounds in which ports tell each other
@@ -52,9 +52,13 @@ class _Statistics:
         theta = rng.uniform(0.7, 1.3, size=(len(graph.edges), _DRAWS))
         self.cross: dict[tuple[_Port, _Port], np.ndarray] = {}
         self.width: dict[_Port, int] = {}
+        power: dict[_Port, float] = {}
         for moments in output_moments(data, found, theta):
             weighted = moments.target * moments.weight[:, None]
             total: dict[Seed, np.ndarray] = {}
+            for edge in {edge for edge, _, _ in moments.terms}:
+                port = _Port("u", edge)
+                power[port] = power.get(port, 0.0) + float(np.sum(weighted * moments.target))
             for edge, seed, value in moments.terms:
                 x = input_rows(graph, found, seed)
                 self._add(("v", seed.edge), ("u", edge), value, x.T @ weighted)
@@ -64,6 +68,15 @@ class _Statistics:
                     xj, xp = (input_rows(graph, found, k) for k in (j, p))
                     moment = xj.T @ (xp * moments.weight[:, None])
                     self._add(("v", j.edge), ("v", p.edge), gj * np.roll(gp, 1), moment)
+        for (a, b), own in self.cross.items():
+            if a == b:
+                power[a] = float(np.abs(np.trace(own, axis1=1, axis2=2)).max())
+        # Ports that rounding alone connects do not know one another's modes.
+        self.cross = {
+            (a, b): stack
+            for (a, b), stack in self.cross.items()
+            if a == b or not is_rounding(stack, power[a] * power[b], data)
+        }
 
     def _add(self, a: tuple[str, int], b: tuple[str, int], value: np.ndarray, moment: np.ndarray):
         key = (_Port(*a), _Port(*b))
@@ -97,12 +110,13 @@ def find_frames(data: PackedData, *, seed: int = 0) -> Frames:
     near = statistics.neighbours()
     known = {port: np.zeros((width, 0)) for port, width in statistics.width.items()}
     scale = max((np.abs(a).max() for a in statistics.cross.values()), default=0.0)
+    noise = max(_NOISE, 10 * resolution(data))
     local = _shared_knowledge(statistics, near)
     for _ in range(sum(known_port.shape[0] for known_port in known.values())):
-        root = _strongest_unexplained(near, known, scale)
+        root = _strongest_unexplained(near, known, noise * scale)
         if root is None:
             break
-        columns = _new_modes(root, near, known, local)
+        columns = _new_modes(root, near, known, local, noise)
         if columns.shape[1] == 0:
             break
         _carry(root, columns, near, known)
@@ -159,9 +173,9 @@ def _unit(stack: np.ndarray, axis: tuple[int, ...] = (1, 2)) -> np.ndarray:
 
 
 def _strongest_unexplained(
-    near: dict[_Port, list[tuple[_Port, np.ndarray]]], known: dict[_Port, np.ndarray], scale: float
+    near: dict[_Port, list[tuple[_Port, np.ndarray]]], known: dict[_Port, np.ndarray], least: float
 ) -> _Port | None:
-    best, where = _NOISE * scale, None
+    best, where = least, None
     for port, ends in near.items():
         if port.side != "v":
             continue
@@ -188,6 +202,7 @@ def _new_modes(
     near: dict[_Port, list[tuple[_Port, np.ndarray]]],
     known: dict[_Port, np.ndarray],
     local: dict[_Port, np.ndarray],
+    noise: float,
 ) -> np.ndarray:
     """Modes at `root` that are not known yet and drive an output, strongest first."""
     projector = np.eye(len(known[root])) - known[root] @ known[root].T
@@ -200,7 +215,7 @@ def _new_modes(
         return np.concatenate([(a @ directions).reshape(-1, count) for a in unexplained])
 
     _, sizes, right = np.linalg.svd(drive(rest), full_matrices=False)
-    rest = rest @ right[sizes > _NOISE * sizes.max(initial=0.0)].T
+    rest = rest @ right[sizes > noise * sizes.max(initial=0.0)].T
     grams = np.zeros((_DRAWS, rest.shape[1], rest.shape[1]))
     for a in unexplained:
         sent = a @ rest

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gdln_jax._frames import Frames
-from gdln_jax._links import input_rows, links, output_moments
+from gdln_jax._links import input_rows, is_rounding, links, output_moments
 from gdln_jax._plan import PackedData
 
 Group = tuple[str, str]
@@ -19,16 +19,16 @@ _ROUNDING = 1e-10
 class GroupStatistics(NamedTuple):
     """Statistics of groups of paths in frames; see `Reduction` for the keys.
 
-    `off_diagonal` lists (which statistics, share of their norm outside the diagonal).
+    `yx_off` and `x_off`: which statistics -> share of their norm outside the diagonal. `overlaps`:
+    which two groups, active together -> how far their output frames differ, as the share of what
+    one predicts that lies across the other's frame (H's overlap terms, E16).
     """
 
     strengths: dict[Group, np.ndarray]
     variances: dict[tuple[Group, Group], np.ndarray]
-    off_diagonal: list[tuple[str, float]]
-
-    def worst(self, count: int) -> list[tuple[str, float]]:
-        """The statistics farthest from diagonal."""
-        return sorted(self.off_diagonal, key=lambda item: -item[1])[:count]
+    yx_off: dict[str, float]
+    x_off: dict[str, float]
+    overlaps: dict[str, float]
 
 
 class Moments(NamedTuple):
@@ -43,13 +43,19 @@ class Moments(NamedTuple):
 
 
 def path_moments(data: PackedData) -> Moments:
-    """Sum the statistics over the paths between each two ports, without listing paths."""
+    """Sum the statistics over the paths between each two ports, without listing paths.
+
+    What is 0 up to rounding is 0.
+    """
     found = links(data)
+    power: dict[int, float] = {}
     yx: dict[_Ports, np.ndarray] = {}
     xx: dict[tuple[_Ports, _Ports], np.ndarray] = {}
     for moments in output_moments(data, found, np.ones((len(data.graph.edges), 1))):
         weighted = moments.target * moments.weight[:, None]
         rows = {seed: input_rows(data.graph, found, seed) for _, seed, _ in moments.terms}
+        for edge in {edge for edge, _, _ in moments.terms}:
+            power[edge] = power.get(edge, 0.0) + float(np.sum(weighted * moments.target))
         for edge, seed, value in moments.terms:
             key = (seed.edge, edge)
             yx[key] = yx.get(key, 0) + np.squeeze(value) * (weighted.T @ rows[seed])
@@ -57,6 +63,13 @@ def path_moments(data: PackedData) -> Moments:
             pair = ((j.edge, f), (p.edge, g))
             moment = rows[j].T @ (rows[p] * moments.weight[:, None])
             xx[pair] = xx.get(pair, 0) + np.squeeze(gj * gp) * moment
+    own = {key: float(np.trace(xx[key, key])) for key in yx}
+    for (e, f), a in yx.items():
+        if is_rounding(a, own[e, f] * power[f], data):
+            yx[e, f] = np.zeros_like(a)
+    for (j, p), c in xx.items():
+        if is_rounding(c, own[j] * own[p], data):
+            xx[j, p] = np.zeros_like(c)
     return Moments(yx, xx)
 
 
@@ -90,7 +103,10 @@ def with_shared_errors(moments: Moments, frames: Frames) -> Frames:
 def group_statistics(data: PackedData, moments: Moments, frames: Frames) -> GroupStatistics:
     """Look at the statistics of groups of paths in frames."""
     names = _group_names(data, list(moments.yx))
-    strengths, variances, off = {}, {}, []
+    strengths, variances = {}, {}
+    yx_off: dict[str, float] = {}
+    x_off: dict[str, float] = {}
+    overlaps: dict[str, float] = {}
     # Statistics of rounding size have no shape worth reporting.
     least_yx, least_x = (
         1e-12 * max((np.linalg.norm(a) for a in table.values()), default=0.0) for table in moments
@@ -101,7 +117,7 @@ def group_statistics(data: PackedData, moments: Moments, frames: Frames) -> Grou
         size = np.linalg.norm(a)
         if size > least_yx:
             rest = np.linalg.norm(a - (frames.u[f] * s) @ frames.v[e].T)
-            off.append((f"Sigma^yx of {_arrow(names[e, f])}", float(rest / size)))
+            yx_off[_arrow(names[e, f])] = float(rest / size)
     for (j, p), c in moments.x.items():
         vj, vp = frames.v[j[0]], frames.v[p[0]]
         d = np.einsum("xm,xz,zm->m", vj, c, vp)
@@ -110,8 +126,18 @@ def group_statistics(data: PackedData, moments: Moments, frames: Frames) -> Grou
         if size > least_x:
             rest = np.linalg.norm(c @ vp - vj * d)
             both = _arrow(names[p]) if j == p else f"{_arrow(names[j])} with {_arrow(names[p])}"
-            off.append((f"Sigma^x of {both}", float(rest / size)))
-    return GroupStatistics(strengths, variances, off)
+            x_off[both] = float(rest / size)
+            if d.any() and j != p:
+                pair = " and ".join(sorted((_arrow(names[j]), _arrow(names[p]))))
+                share = _across(frames.u[j[1]] * d, frames.u[p[1]])
+                overlaps[pair] = max(share, overlaps.get(pair, 0.0))
+    return GroupStatistics(strengths, variances, yx_off, x_off, overlaps)
+
+
+def _across(sent: np.ndarray, frame: np.ndarray) -> float:
+    """Share of the modes `sent` (width, mode) that lies across the same modes of `frame`."""
+    along = frame * np.sum(frame * sent, axis=0)
+    return float(np.linalg.norm(sent - along) / max(np.linalg.norm(sent), 1e-300))
 
 
 def _arrow(group: Group) -> str:

@@ -115,3 +115,14 @@ def input_rows(graph: Graph, found: Links, seed: Seed) -> np.ndarray:
     table = found.inputs[found.class_of[graph.edges[seed.edge].source]]
     assert table is not None
     return table[seed.instance]
+
+
+def resolution(data: PackedData) -> float:
+    """The relative rounding of the data's precision."""
+    return float(np.finfo(next(x.dtype for x in data.inputs if x is not None)).eps)
+
+
+def is_rounding(moment: np.ndarray, power: float, data: PackedData) -> bool:
+    """Whether a cross moment is 0 up to rounding, beside `power`, the product of both variances."""
+    least = max(1e-12, 100 * resolution(data))
+    return bool(np.abs(moment).max(initial=0.0) <= least * np.sqrt(power))

@@ -55,11 +55,46 @@ def advice(residual: float, tol: float, statistics: GroupStatistics, packed: Pac
             f"that is inexact at tol {tol:.0e}: use float64 (jax.config.update('jax_enable_x64', "
             f"True) before making arrays), or pass tol={_FLOAT32:.0e}."
         )
-    worst = "; ".join(f"{what} is {share:.1%} off-diagonal" for what, share in statistics.worst(3))
-    return (
-        f"no common frames diagonalise the statistics: {residual:.1e} of the gradient leaves the "
-        f"aligned manifold (tol {tol:.0e}). Worst: {worst or 'frames overlap between paths'}. "
-        "Whiten the inputs; or regroup the paths (give groups that are never active together "
-        "hidden nodes of their own); or pass on_inexact='coupled' to keep the couplings (exact, "
-        "larger), or 'warn' to take the diagonal approximation."
+    causes = _causes(residual, statistics)
+    cause = "no common frames diagonalise the statistics"
+    if list(causes) == ["overlaps"]:
+        cause = (
+            "every statistic is diagonal, but groups of paths that are active together have "
+            "output frames that overlap without being equal"
+        )
+    remedies = []
+    if "x" in causes:
+        remedies.append("whiten the inputs")
+    if "overlaps" in causes:
+        remedies.append(
+            "give these groups targets with equal singular vectors, or output nodes of their own"
+        )
+    if len(statistics.strengths) > 1:
+        remedies.append(
+            "regroup the paths (give groups that are never active together hidden nodes of their "
+            "own)"
+        )
+    remedies.append(
+        "pass on_inexact='coupled' to keep the couplings (exact, larger), or 'warn' to take the "
+        "diagonal approximation"
     )
+    worst = "; ".join(causes.values()) or "no single one"
+    text = "; or ".join(remedies)
+    return (
+        f"{cause}: {residual:.1e} of the gradient leaves the aligned manifold (tol {tol:.0e}). "
+        f"Worst: {worst}. {text[0].upper()}{text[1:]}."
+    )
+
+
+def _causes(residual: float, statistics: GroupStatistics) -> dict[str, str]:
+    """The worst statistic of each kind, in words; none that is small beside the residual."""
+    causes = {}
+    for kind, text, found in (
+        ("yx", "Sigma^yx of {what} is {share} off-diagonal", statistics.yx_off),
+        ("x", "Sigma^x of {what} is {share} off-diagonal", statistics.x_off),
+        ("overlaps", "output frames of {what} differ by {share}", statistics.overlaps),
+    ):
+        what, share = max(found.items(), key=lambda item: item[1], default=("", 0.0))
+        if share > 0.01 * residual:
+            causes[kind] = text.format(what=what, share=f"{100 * share:.2g}%")
+    return causes

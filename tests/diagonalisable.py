@@ -109,6 +109,55 @@ def two_by_two(
     return graph, gdln.GatedData(inputs, targets, gates, {f"{v}->h": on[v] for v in "ab"})
 
 
+def nearly_independent(kind: str, seed: int) -> tuple[gdln.Graph, gdln.GatedData]:
+    """Exact systems of which some moment or gate is 0 up to rounding only.
+
+    - "one frame", "own frames": inputs a and b, orthogonal over the examples and correlated within
+      each, each through a pathway of its own into one output, in one frame or one each.
+    - "gates": one pathway per pattern, each with frames of its own; gates cos(0) and cos(pi/2).
+    - "errors": a pathway whose targets cancel, 0.1 + 0.2 - 0.3; it learns from the others' errors.
+    """
+    rng = np.random.default_rng(seed)
+    width, out = 4, 5
+    names = ("a", "b") if "frame" in kind else ("x", "x")
+    graph = gdln.Graph(
+        {**dict.fromkeys(names, width), "h": 6, "k": 6, "y": out},
+        [(names[0], "h"), (names[1], "k"), ("h", "y"), ("k", "y")],
+    )
+    v = [_orthonormal(rng, width, width) for _ in "ab"]
+    u = [_orthonormal(rng, out, width) for _ in "ab"]
+    strengths = rng.uniform(0.5, 2, (2, width))
+    if kind == "gates":
+        on, off = np.cos([0, np.pi / 2])
+        gates = {"h": np.repeat([on, off], width), "k": np.repeat([off, on], width)}
+        y = np.concatenate([(u[i] * strengths[i]).T for i in range(2)])
+        return graph, gdln.GatedData({"x": np.concatenate([v[0].T, v[1].T])}, {"y": y}, gates)
+    if kind == "errors":
+        x = v[0][:, [0, 0, 0, 1]].T
+        y = u[0][:, [0, 0, 0, 1]].T * np.array([[2], [0.1 + 0.2], [-0.3], [3]])
+        return graph, gdln.GatedData({"x": x}, {"y": y}, {"k": np.array([0.0, 1, 1, 0])})
+    if kind == "one frame":
+        u[1] = u[0]
+    q = np.split(_orthonormal(rng, 2 * width, 2 * width), 2, axis=1)
+    size = rng.uniform(0.7, 1.4, (2, width))
+    inputs = {name: q[i] * size[i] @ v[i].T for i, name in enumerate(names)}
+    y = sum(q[i] * strengths[i] @ u[i].T for i in range(2))
+    return graph, gdln.GatedData(inputs, {"y": y})
+
+
+def overlapping(angle: float) -> tuple[gdln.Graph, gdln.GatedData]:
+    """Inputs a and b, alone and together, one-hot; the output frame of b is turned by `angle`."""
+    one, none = np.eye(3), np.zeros((3, 3))
+    u, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))
+    frames = u[:, :3], np.cos(angle) * u[:, :3] + np.sin(angle) * u[:, 3:]
+    graph = gdln.Graph(
+        {"a": 3, "b": 3, "h": 6, "k": 6, "y": 6}, [("a", "h"), ("b", "k"), ("h", "y"), ("k", "y")]
+    )
+    inputs = {"a": np.concatenate([one, none, one]), "b": np.concatenate([none, one, one])}
+    y = sum(x * [3, 2, 1] @ frame.T for x, frame in zip(inputs.values(), frames, strict=True))
+    return graph, gdln.GatedData(inputs, {"y": y})
+
+
 def _gate(rng: np.random.Generator, gates: str) -> float:
     return float(rng.integers(0, 2)) if gates == "binary" else float(rng.normal())
 

@@ -15,7 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from diagonalisable import diagonalisable, random_graph, two_by_two
+from diagonalisable import (
+    diagonalisable,
+    nearly_independent,
+    overlapping,
+    random_graph,
+    two_by_two,
+)
 from scipy.integrate import quad
 from scipy.stats import rankdata
 
@@ -142,8 +148,42 @@ def test_data_that_are_not_diagonal_are_refused(name):
     assert "of the gradient leaves the aligned manifold (tol 1e-08)" in message
     assert "Sigma^x of x" in message
     assert "% off-diagonal" in message
-    assert all(cure in message for cure in ("Whiten", "regroup", "'coupled'", "'warn'"))
+    assert all(remedy in message for remedy in ("Whiten", "'coupled'", "'warn'"))
+    # There is nothing to regroup in a chain.
+    assert ("regroup" in message) == (name != "correlated")
     assert isinstance(refused.value, ValueError)
+
+
+def test_overlapping_output_frames_are_named():
+    """Every statistic is diagonal in its own frames, so whitening would not help."""
+    with pytest.raises(InexactReductionError) as refused:
+        gdln.reduce(*overlapping(0.5))
+    message = str(refused.value)
+    assert "output frames of a ... y and b ... y differ by" in message
+    assert "off-diagonal" not in message
+    assert "hiten" not in message
+    assert "output nodes of their own" in message
+    assert gdln.reduce(*overlapping(0.0)).residual < EXACT
+
+
+def test_white_inputs_are_not_to_be_whitened():
+    """Two outputs that need different frames of one white input."""
+    graph = gdln.Graph({"x": 3, "h": 6, "y": 3, "z": 3}, [("x", "h"), ("h", "y"), ("h", "z")])
+    z = np.random.default_rng(0).normal(size=(3, 3))
+    data = gdln.GatedData({"x": np.eye(3)}, {"y": np.diag([3.0, 2, 1]), "z": z})
+    with pytest.raises(InexactReductionError, match=r"Sigma\^yx of x \.\.\. ") as refused:
+        gdln.reduce(graph, data)
+    assert "hiten" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["one frame", "own frames", "gates", "errors"])
+def test_moments_and_gates_that_vanish_up_to_rounding(kind):
+    """Neither carries modes: such systems are exact, as with exact zeros (BEYOND 9.10).
+
+    Inputs that are orthogonal over the examples only to 1e-16 made all of them refused.
+    """
+    for seed in range(20 if kind == "one frame" else 3):
+        assert gdln.reduce(*nearly_independent(kind, seed)).residual < EXACT
 
 
 def test_a_tolerance_says_what_counts_as_exact():
@@ -535,6 +575,7 @@ def test_bad_arguments():
 
 def test_float32_says_what_it_cannot_tell(plain_python):
     snippet = """
+import numpy as np
 import gdln_jax as gdln
 task = gdln.tasks.hierarchy()
 try:
@@ -542,6 +583,10 @@ try:
 except gdln.InexactReductionError as error:
     print(error)
 reduction = gdln.reduce(task.graph, task.data, tol=1e-4)
+a, b = np.random.default_rng(0).normal(size=(2, 4, 2)).astype(np.float32)
+y = np.pad(a @ b.T, ((0, 0), (0, 3)))
+rank_2 = gdln.GatedData({"x": np.eye(4, dtype=np.float32)}, {"y": y})
+print(gdln.reduce(task.graph, rank_2, tol=1e-4).modes)
 quotient = reduction.quotient(0.1)
 run = quotient.solve([0.0, 100.0])
 print(float(run.losses[-1]))
@@ -549,7 +594,8 @@ print(float(gdln.mse(reduction.embed(quotient.expand(run.b[-1])), task.data)))
 """
     done = plain_python(snippet, JAX_ENABLE_X64="0")
     assert done.returncode == 0, done.stderr
-    refused, merged, full = done.stdout.splitlines()
+    refused, modes, merged, full = done.stdout.splitlines()
+    assert modes == "2"
     assert "float32" in refused
     assert "jax_enable_x64" in refused
     # Down to 1e-10 of L(0) = 30: a difference of sums in float32 ended at 2.7e-7.
