@@ -6,6 +6,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb, to_rgba
+from matplotlib.figure import Figure
 
 import gdln_jax as gdln
 from gdln_jax import plot
@@ -44,6 +45,79 @@ def test_loss_curves(ax):
     assert ax.get_ylabel() == "loss $L$"
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("scales", [("log", "log"), ("linear", "log"), ("log", "linear")])
+def test_curves_keep_the_scales_of_the_axes(ax, scales, first):
+    """No warning (they are errors here), and limits that show the data; before or after."""
+    t, losses = np.array([0.0, 1, 10, 100]), np.array([1.0, 0.5, 1e-3, 1e-6])
+
+    def scale():
+        ax.set(xscale=scales[0], yscale=scales[1])
+
+    if first:
+        scale()
+    plot.loss_curves(ax, t, losses)
+    plot.mode_curves(ax, t, losses[:, None])
+    if not first:
+        scale()
+    ax.figure.draw_without_rendering()
+    assert (ax.get_xscale(), ax.get_yscale()) == scales
+    low, high = ax.get_xlim()
+    assert high == pytest.approx(100)
+    assert low == pytest.approx(0 if scales[0] == "linear" else 1)
+    low, high = ax.get_ylim()
+    assert 1 < high < 10
+    assert low == 0 if scales[1] == "linear" else 1e-8 < low < 1e-6
+
+
+def test_limits_and_labels_that_are_there_stay(ax):
+    t = np.linspace(0, 5, 11)
+    ax.set(xlim=(1, 3), ylim=(0.1, 2), xlabel="epoch", ylabel="error")
+    plot.loss_curves(ax, t, np.exp(-t))
+    plot.mode_curves(ax, t, np.exp(t)[:, None])
+    assert (*ax.get_xlim(), *ax.get_ylim()) == (1, 3, 0.1, 2)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("epoch", "error")
+
+
+def test_later_curves_are_in_the_picture_too(ax):
+    t = np.linspace(0, 5, 11)
+    plot.loss_curves(ax, t, np.exp(-t))
+    plot.loss_curves(ax, 2 * t, 3 * np.exp(-t))
+    ax.figure.draw_without_rendering()
+    assert ax.get_xlim() == (0, 10)
+    assert ax.get_ylim()[0] == 0
+    assert 3 < ax.get_ylim()[1] < 3.5
+
+
+def test_steps_are_not_called_times(ax):
+    steps = np.arange(0, 100, 10)
+    plot.loss_curves(ax, steps, np.exp(-steps / 10))
+    assert ax.get_xlabel() == "step"
+    plot.loss_curves(ax, steps, np.exp(-steps / 10), xlabel="epoch")
+    assert ax.get_xlabel() == "epoch"
+    other = plot.figure().add_subplot()
+    plot.mode_curves(other, steps, np.ones((10, 2)), ylabel="strength")
+    assert (other.get_xlabel(), other.get_ylabel()) == ("step", "strength")
+
+
+def test_labelled_curves_differ_in_colour(ax):
+    t = np.arange(4.0)
+    for k in range(3):
+        plot.curve(ax, t, k * t, label=f"width {k}")
+        plot.curve(ax, t, k * t, theory=True, label=f"theory {k}")
+    plot.loss_curves(ax, t, t, label="losses")
+    colours = [line.get_color() for line in ax.lines]
+    assert colours[0] == plot.COLOURS["trained"]
+    assert colours[1] == plot.COLOURS["theory"]
+    assert len(set(colours)) == len(colours) == 7
+    plot.curve(ax, t, t, theory=True, linestyle=":", label="told apart by its dots")
+    assert ax.lines[-1].get_color() == plot.COLOURS["theory"]
+    # Without a label, or with a colour, as ever.
+    plot.curve(ax, t, t)
+    plot.curve(ax, t, t, colour="red", label="red")
+    assert [line.get_color() for line in ax.lines[-2:]] == [plot.COLOURS["trained"], "red"]
+
+
 def test_one_run_has_no_band(ax):
     plot.runs(ax, [0, 1, 2], [3.0, 2.0, 1.0])
     assert len(ax.lines) == 1
@@ -74,6 +148,37 @@ def test_matrix_panels_share_their_scale():
     assert axes[0].images[0].get_clim() == axes[1].images[0].get_clim() == (0, 2)
 
 
+def assert_apart(axis):
+    """No label of the axis overlaps the next one."""
+    boxes = [label.get_window_extent() for label in axis.get_ticklabels()]
+    assert len(boxes) > 1
+    assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
+
+
+ANIMALS = ["canary", "robin", "salmon", "sunfish", "oak", "pine", "rose", "daisy"]
+
+
+@pytest.mark.parametrize("names", [ANIMALS, list("abcdefgh"), [f"item number {k}" for k in "12"]])
+def test_names_of_columns_do_not_overlap(names):
+    figure = plot.figure(plot.SINGLE, 2)
+    axes = figure.subplots(1, 2)
+    matrices = [np.eye(len(names))] * 2
+    plot.matrix_panels(axes, matrices, ["a", "b"], names=names, colourbar="output")
+    figure.draw_without_rendering()
+    for ax in axes:
+        assert_apart(ax.xaxis)
+        assert {text.get_text() for text in ax.get_xticklabels()} <= set(names)
+
+
+@pytest.mark.parametrize("count", [4, 12])
+def test_names_of_domains_do_not_overlap(ax, count):
+    names = [f"photographs {k}" for k in range(count)]
+    plot.similarity(ax, np.eye(3 * count), num_domains=count, domain_names=names)
+    ax.figure.draw_without_rendering()
+    assert_apart(ax.xaxis)
+    assert_apart(ax.yaxis)
+
+
 @pytest.mark.parametrize("m", [1, 7, 40])
 def test_route_pattern(ax, m):
     plot.route_pattern(ax, np.eye(m))
@@ -91,6 +196,25 @@ def test_architecture_of_routing(ax, m):
     assert ("⋮" in written) == (m > 10)
     nodes = len(ax.patches)
     assert nodes == 2 + 2 * min(m, 9 if m > 10 else 10)
+
+
+WIDE = {"x": "retina of the left eye", "h": "a hidden layer of many units", "y": "name of the item"}
+
+
+@pytest.mark.parametrize("layout", ["constrained", None])
+@pytest.mark.parametrize("horizontal", [True, False])
+@pytest.mark.parametrize("width", [2.0, 4.0])
+def test_wide_labels_stay_inside_the_axes(width, horizontal, layout):
+    graph = gdln.Graph({"x": 2, "x2": 2, "h": 3, "y": 2}, [("x", "h"), ("x2", "h"), ("h", "y")])
+    ax = Figure((width, 3), layout=layout).add_subplot()
+    plot.architecture(ax, graph, labels=WIDE, horizontal=horizontal)
+    ax.figure.draw_without_rendering()
+    for text in ax.texts:
+        if text.get_text():
+            box = text.get_window_extent()
+            assert box.x0 > ax.bbox.x0 - 1, text
+            assert box.x1 < ax.bbox.x1 + 1, text
+            assert text.get_fontsize() > 4
 
 
 def test_shared_edges_are_green_and_all_graphs_can_be_drawn(ax):

@@ -7,12 +7,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.path import Path
+from matplotlib.text import Text
 
 from gdln_jax._graph import Graph
 from gdln_jax.plot._style import COLOURS
 
 # Above this many nodes on a level only the first and last few are drawn, with dots between.
 _SHOWN = 10
+# Points: of labels, and how small they get.
+_FONT, _SMALLEST = 8, 4.5
 
 
 def architecture(
@@ -36,7 +39,9 @@ def architecture(
     - `labels`: node name -> text (mathtext allowed); `True` writes the names, `False` nothing.
     - `horizontal`: levels from left to right; otherwise from bottom to top.
 
-    Readable up to ten nodes on a level; beyond that the middle ones are left out.
+    Readable up to ten nodes on a level; beyond that the middle ones are left out. The limits of the
+    axes make way for labels, at the size that the axes have now; labels that are too wide even so
+    are written smaller.
     """
     place, hidden = _places(graph)
     turn = (lambda p: p) if horizontal else (lambda p: (p[1], p[0]))
@@ -164,6 +169,7 @@ def _draw_nodes(
     horizontal: bool,
     sizes: Mapping[str, tuple[float, float]],
 ) -> None:
+    written: list[Text] = []
     for name, (x, y) in place.items():
         touching = [e.name for e in (*graph.incoming[name], *graph.outgoing[name])]
         used = [colour_of[e] for e in touching if e in colour_of]
@@ -198,11 +204,37 @@ def _draw_nodes(
             where, align = (x, y + shift), ("center", "top" if shift < 0 else "bottom")
             if name in graph.hidden:
                 where, align = (x + wide / 2 + 0.03, y), ("left", "center")
-        ax.text(*where, text, ha=align[0], va=align[1], fontsize=8)
+        written.append(ax.text(*where, text, ha=align[0], va=align[1], fontsize=_FONT))
     for x, y in dots:
         spot = (x, y) if horizontal else (y, x)
         ax.text(*spot, "⋮" if horizontal else "⋯", ha="center", va="center", zorder=3)
     last = max(graph.level.values())
     long, across = (-0.45, last + 0.45), (-1.2, 1.2)
-    ax.set(xlim=long if horizontal else across, ylim=across if horizontal else long)
     ax.axis("off")
+    _make_way(ax, written, *((long, across) if horizontal else (across, long)))
+
+
+def _make_way(
+    ax: Axes, texts: Sequence[Text], xlim: tuple[float, float], ylim: tuple[float, float]
+) -> None:
+    """Set limits from `xlim`, `ylim` on outwards, such that all texts lie inside the axes."""
+    box, size = ax.bbox, float(_FONT)
+    while True:
+        low, high = np.array([xlim[0], ylim[0]]), np.array([xlim[1], ylim[1]])
+        # Wider limits move the texts inwards: what is over shrinks by their part of the width.
+        for _ in range(30):
+            ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+            spans = [text.get_window_extent() for text in texts if text.get_text()]
+            if not spans:
+                return
+            unit = (high - low) / box.size
+            under = np.maximum(box.min - np.min([span.min for span in spans], axis=0), 0)
+            over = np.maximum(np.max([span.max for span in spans], axis=0) - box.max, 0)
+            if max(under.max(), over.max()) < 1:  # a pixel
+                return
+            low, high = low - 1.05 * under * unit, high + 1.05 * over * unit
+        if size <= _SMALLEST:
+            return
+        size *= 0.8
+        for text in texts:
+            text.set_fontsize(size)

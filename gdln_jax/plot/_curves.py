@@ -5,13 +5,16 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from numpy.typing import ArrayLike
 
 from gdln_jax.plot._style import COLOURS, mode_colours
 
-TIME, LOSS = "time $t/\\tau$", "loss $L$"
+TIME, STEP, LOSS = "time $t/\\tau$", "step", "loss $L$"
 
 _DASHES = (0, (3.2, 2.0))
+# Colours of further labelled curves, told apart in grey as well as can be.
+_OTHERS = ("trained", "random", "shared", "other", "untrained", "faint")
 
 
 def curve(
@@ -23,10 +26,15 @@ def curve(
     colour: Any = None,
     **style: Any,
 ) -> Axes:
-    """One curve: dashed for theory, solid for a simulation."""
+    """One curve: dashed for theory, solid for a simulation.
+
+    Without `colour` it is black for theory and blue for a simulation; if it has a `label`, and a
+    labelled curve on the axes has that colour and line style, it takes a colour that none has.
+    """
     if theory:
         style = {"linestyle": _DASHES, "linewidth": 1.2, "zorder": 4} | style
-    colour = colour or COLOURS["theory" if theory else "trained"]
+    usual, label = "theory" if theory else "trained", style.get("label")
+    colour = _colour(ax, usual, colour, label, style.get("linestyle", "-"))
     ax.plot(np.asarray(t), np.asarray(values), color=colour, **style)
     return ax
 
@@ -43,10 +51,10 @@ def runs(
 ) -> Axes:
     """Several runs (run, time): each one thin, their median, and a band between quantiles.
 
-    Runs that failed (NaN) are left out of median and band.
+    Runs that failed (NaN) are left out of median and band. Without `colour` as for `curve`.
     """
     t, values = np.asarray(t), np.atleast_2d(np.asarray(values))
-    colour = colour or COLOURS["trained"]
+    colour = _colour(ax, "trained", colour, label)
     if thin and len(values) > 1:
         ax.plot(t, values.T, color=colour, linewidth=0.4, alpha=0.45, zorder=1)
     if band is not None and len(values) > 1:
@@ -65,13 +73,23 @@ def loss_curves(
     colour: Any = None,
     label: str | None = None,
     theory_label: str | None = None,
+    xlabel: str | None = None,
 ) -> Axes:
-    """Losses (time,) or (run, time) over time, with the theory's curve dashed on top."""
+    """Losses (time,) or (run, time) over time, with the theory's curve dashed on top.
+
+    Whole numbers `t` are steps, as `train` returns them, all else is time in units of tau;
+    `xlabel` says otherwise. Labels and limits that the axes have already stay, and so do
+    logarithmic scales; linear axes show a loss of 0.
+    """
     runs(ax, t, losses, colour=colour, label=label)
     if theory is not None:
         curve(ax, t, theory, theory=True, label=theory_label)
-    ax.set(xlabel=TIME, ylabel=LOSS, xlim=(0, float(np.max(np.asarray(t)))))
-    ax.set_ylim(bottom=0)
+    _frame(ax, t, xlabel, LOSS)
+    if ax.get_yscale() == "linear":
+        for line in ax.lines:
+            line.sticky_edges.y.append(0.0)  # no margin below it
+        ax.update_datalim([(0.0, 0.0)], updatex=False)
+        ax.autoscale_view()
     return ax
 
 
@@ -83,12 +101,14 @@ def mode_curves(
     theory: ArrayLike | None = None,
     colours: Sequence[Any] | None = None,
     label: str | None = None,
-    ylabel: str = "mode strength",
+    ylabel: str | None = None,
+    xlabel: str | None = None,
     **style: Any,
 ) -> Axes:
     """Strengths (time, mode) of modes over time, solid; the theory's (time, mode) dashed.
 
-    Follow modes by projection (`measures.mode_strengths`), not by sorted singular values.
+    Follow modes by projection (`measures.mode_strengths`), not by sorted singular values. Labels
+    and limits as for `loss_curves`; `ylabel` is "mode strength" if it is not given.
     """
     t, strengths = np.asarray(t), np.asarray(strengths)
     colours = mode_colours(strengths.shape[1]) if colours is None else colours
@@ -96,5 +116,31 @@ def mode_curves(
         ax.plot(t, strengths[:, m], color=colours[m], label=label if m == 0 else None, **style)
         if theory is not None:
             curve(ax, t, np.asarray(theory)[:, m], theory=True, colour=colours[m])
-    ax.set(xlabel=TIME, ylabel=ylabel, xlim=(0, float(t.max())))
+    if ylabel is not None:
+        ax.set_ylabel(ylabel)
+    _frame(ax, t, xlabel, "mode strength")
     return ax
+
+
+def _frame(ax: Axes, t: ArrayLike, xlabel: str | None, ylabel: str) -> None:
+    """Labels where there are none, and limits of time without a margin where none were set."""
+    if xlabel is None and not ax.get_xlabel():
+        xlabel = STEP if np.issubdtype(np.asarray(t).dtype, np.integer) else TIME
+    if xlabel is not None:
+        ax.set_xlabel(xlabel)
+    if not ax.get_ylabel():
+        ax.set_ylabel(ylabel)
+    ax.margins(x=0)
+
+
+def _colour(ax: Axes, usual: str, given: Any, label: Any, linestyle: Any = "-") -> Any:
+    """`given`, or the colour called `usual`, or the next that no labelled line has."""
+    if given is not None:
+        return given
+    labelled = [line for line in ax.lines if not str(line.get_label()).startswith("_")]
+    used = [(to_hex(line.get_color()), line.get_linestyle()) for line in labelled]
+    dash = linestyle if isinstance(linestyle, str) else "--"  # as a line has it
+    if label is None or (to_hex(COLOURS[usual]), dash) not in used:
+        return COLOURS[usual]
+    taken = {colour for colour, _ in used}
+    return next((COLOURS[k] for k in _OTHERS if to_hex(COLOURS[k]) not in taken), COLOURS[usual])

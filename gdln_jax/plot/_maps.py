@@ -1,10 +1,12 @@
 """Matrices as pictures: similarities, outputs, and which routes are trained."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import ListedColormap
 from numpy.typing import ArrayLike
 
@@ -38,11 +40,9 @@ def similarity(
             for line in (ax.axhline, ax.axvline):
                 line(k * size - 0.5, color="white", linewidth=0.8)
         names = domain_names or [str(k + 1) for k in range(num_domains)]
-        shown = range(0, num_domains, max(1, -(-num_domains // 10)))
-        places = [(k + 0.5) * size - 0.5 for k in shown]
-        labels = [names[k] for k in shown]
-        ax.set_xticks(places, labels)
-        ax.set_yticks(places, labels)
+        for axis in (ax.xaxis, ax.yaxis):
+            places = [(k + 0.5) * size - 0.5 for k in range(num_domains)]
+            _name_ticks(axis, places, names, len(matrix), at_most=10)
         ax.set(xlabel="input domain", ylabel="input domain")
     _bare(ax)
     if colourbar is not None:
@@ -64,7 +64,8 @@ def matrix_panels(
     """Matrices of one shape side by side on one colour scale, for example target and outputs.
 
     `colours` colours the frame and title of each, say `COLOURS["untrained"]`; `names` are the
-    columns'.
+    columns': upright where they are too wide to stand side by side, some of them where there is
+    no place for all.
     """
     axes = list(axes)
     arrays = [np.asarray(matrix) for matrix in matrices]
@@ -83,7 +84,11 @@ def matrix_panels(
         colour = "black" if colours is None else colours[k]
         ax.set_title(title, color=colour)
         ax.set_xlabel(xlabel)
-        _few_ticks(ax, array.shape, names)
+        _number_ticks(ax.yaxis, array.shape[0])
+        if names is None:
+            _number_ticks(ax.xaxis, array.shape[1])
+        else:
+            _name_ticks(ax.xaxis, list(range(array.shape[1])), names, array.shape[1])
         if k:
             ax.tick_params(labelleft=False)
         _bare(ax, colour)
@@ -125,10 +130,37 @@ def _bare(ax: Axes, colour: Any = "none") -> None:
     ax.tick_params(which="both", length=0)
 
 
-def _few_ticks(ax: Axes, shape: tuple[int, ...], names: Sequence[str] | None) -> None:
-    for axis, size, given in ((ax.yaxis, shape[0], None), (ax.xaxis, shape[1], names)):
-        places = list(range(0, size, max(1, -(-size // 7))))
-        axis.set_ticks(places, [given[k] if given else str(k + 1) for k in places])
+def _number_ticks(axis: Axis, size: int) -> None:
+    """Seven numbers at most, counted from 1."""
+    places = list(range(0, size, max(1, -(-size // 7))))
+    axis.set_ticks(places, [str(k + 1) for k in places])
+
+
+def _name_ticks(
+    axis: Axis,
+    places: Sequence[float | int],
+    names: Sequence[str],
+    size: int,
+    at_most: int | None = None,
+) -> None:
+    """Write `names` at `places` of an axis over `size` entries so that they do not overlap.
+
+    A layout engine may make the axes smaller: they are taken to keep three quarters of their size.
+    """
+    ax, count = axis.axes, len(places)
+    box = ax.get_window_extent()
+    length = 0.75 * (box.width if axis is ax.xaxis else box.height)
+    axis.set_ticks(places, names[:count])
+    texts = [label.get_window_extent() for label in axis.get_ticklabels()]
+    pitch = length * (places[1] - places[0] if count > 1 else size) / size
+    line = 1.1 * max(text.height for text in texts)
+    upright = axis is ax.xaxis and max(text.width for text in texts) > pitch
+    # Names one below the other, or upright side by side, need a line each; others are as they fit.
+    step = max(1, math.ceil(line / pitch)) if upright or axis is ax.yaxis else 1
+    step = max(step, -(-count // (at_most or count)))
+    axis.set_ticks(places[::step], names[:count:step])
+    if upright:
+        axis.set_tick_params(rotation=90)
 
 
 def _colourbar(ax: Axes, image: Any, label: str) -> None:
