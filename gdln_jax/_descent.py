@@ -67,7 +67,7 @@ def train(
     - `model`: any `eqx.Module` (or pytree); its inexact arrays are trained. Gates are in the
       data and are never touched.
     - `data`: handed to `loss`; `GatedData` are packed for a `GatedNetwork` (full batch). Of a
-      `Schedule` step k sees the data of time k.
+      `Schedule` (of `steps`) step k sees the data of step k.
     - `optimizer`: from optax. Reuse one optimiser object to reuse the compiled program; a
       learning rate that varies over runs can be a traced array when the optimiser is built
       inside the mapped function.
@@ -94,8 +94,10 @@ def train(
         raise ValueError(
             f"optimizer is {optimizer!r}; pass an optax optimiser, e.g. optax.sgd(0.1)."
         )
-    if isinstance(data, Schedule) and hasattr(model, "graph"):
-        data.validate(model.graph)
+    if isinstance(data, Schedule):
+        data.check_unit("steps", "train")
+        if hasattr(model, "graph"):
+            data.validate(model.graph)
     if batch_size is not None:
         _check_batch(batch_size, data, key)
     elif not isinstance(data, Schedule) and hasattr(model, "prepare"):
@@ -115,8 +117,7 @@ def train(
             "large for these data (plain gradient descent needs eta < 2 / largest curvature); "
             "make it smaller, or pass throw=False to keep what there is."
         )
-    if not isinstance(data, Schedule):
-        warn_of_plateau(trajectory, model, data, loss)
+    warn_of_plateau(trajectory, model, data, loss)
     return trajectory
 
 

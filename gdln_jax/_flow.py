@@ -59,7 +59,7 @@ def gradient_flow(
 
     - `model`: any `eqx.Module` (or pytree); its inexact arrays are what learns.
     - `data`: handed to `loss(model, data)`; `GatedData` are packed for a `GatedNetwork`. With a
-      `Schedule` the loss gets the data of the time, and no step crosses a switch.
+      `Schedule` (of `times`) the loss gets the data of the time, and no step crosses a switch.
     - `ts`: increasing times (time,); the run starts at `ts[0]`.
     - `tau`: time constant; in units of it one step of plain gradient descent with learning rate
       eta on the same loss lasts tau * eta (see `flow_time`).
@@ -90,6 +90,7 @@ def gradient_flow(
     ts = _checked_times(ts)
     check_positive_if_known(rtol=rtol, atol=atol, tau=tau)
     if isinstance(data, Schedule):
+        data.check_unit("times", "gradient_flow")
         if hasattr(model, "graph"):
             data.validate(model.graph)
     elif hasattr(model, "prepare"):
@@ -112,8 +113,7 @@ def gradient_flow(
     )  # fmt: skip
     if throw and is_concrete((trajectory, reached)) and int(trajectory.status) != OK:
         raise RuntimeError(_failure(trajectory, float(reached), max_steps, kinks))
-    if not isinstance(data, Schedule):
-        warn_of_plateau(trajectory, model, data, loss)
+    warn_of_plateau(trajectory, model, data, loss)
     return trajectory
 
 
@@ -166,7 +166,7 @@ def _solve(
         stepsize_controller=diffrax.ClipStepSizeController(
             diffrax.PIDController(rtol=rtol, atol=atol, dtmin=dtmin, force_dtmin=False),
             step_ts=ts,
-            jump_ts=data.times.astype(ts.dtype) if isinstance(data, Schedule) else None,
+            jump_ts=data.switches.astype(ts.dtype) if isinstance(data, Schedule) else None,
         ),
         adjoint=adjoint,
         max_steps=max_steps,

@@ -25,9 +25,12 @@ class Schedule(eqx.Module):
 
     - `datas`: the data sets, with the same nodes, numbers of examples and widths; their gates,
       targets, inputs and weights may differ. A gate that only some of them have is 1 in the others.
-    - `times`: (switch,) increasing times at which the next phase begins: units of time in
-      `gradient_flow`, numbers of steps in `train`. At a switching time itself the new data hold.
-      Arrays: other times need no new program, and `gradient_flow` is differentiable in them. The
+    - `times`, or else `steps`: (switch,) increasing times at which the next phase begins, in
+      units of time for `gradient_flow`; or numbers of steps (whole, from 0) for `train`. At a
+      switch itself the new data hold. Each function refuses the other unit: one step of descent
+      with learning rate eta lasts tau eta, so `schedule.with_times(tau * eta * schedule.steps)`
+      and `schedule.with_steps(np.rint(schedule.times / (tau * eta)))` convert. Arrays: other
+      values need no new program, and `gradient_flow` is differentiable in the times. The
       derivative at a time that is also saved is that from the left.
     - `order`: (switch + 1,) which of `datas` each phase has; by default one after the other.
       `np.arange(blocks) % 2` makes two tasks take turns.
@@ -35,36 +38,42 @@ class Schedule(eqx.Module):
     A pytree, all phases with one structure, so that a step costs as much as all edges on all
     examples (packed data skip closed edges, a schedule does not).
 
-    **Raises:** `ValueError` for data sets that do not fit each other, times that do not increase,
-    or a number of phases that does not fit the number of switches.
+    **Raises:** `ValueError` for data sets that do not fit each other, not exactly one of `times`
+    and `steps`, switches that do not increase, steps that are negative or fractions, or a number
+    of phases that does not fit the number of switches.
     """
 
     data: GatedData
-    times: Float[Array, " switch"]
+    times: Float[Array, " switch"] | None
+    steps: Int[Array, " switch"] | None
     order: Int[Array, " phase"]
 
     def __init__(
         self,
         datas: Sequence[GatedData],
-        times: ArrayLike | Sequence[Any],
+        times: ArrayLike | Sequence[Any] | None = None,
         order: ArrayLike | Sequence[int] | None = None,
+        *,
+        steps: ArrayLike | Sequence[Any] | None = None,
     ):
         datas = list(datas)
         if not datas or not all(isinstance(data, GatedData) for data in datas):
             kinds = sorted({type(data).__name__ for data in datas}) or ["nothing"]
             raise ValueError(f"datas needs one or more GatedData, got {', '.join(kinds)}.")
         self.data = _stacked(datas)
-        self.times = jnp.asarray(times, jnp.result_type(float))
         self.order = jnp.arange(len(datas)) if order is None else jnp.asarray(order)
-        if self.times.ndim != 1 or self.order.shape != (self.times.shape[0] + 1,):
+        if (times is None) == (steps is None):
             raise ValueError(
-                f"times has shape {self.times.shape} and there are phases for shape "
-                f"{self.order.shape}; n phases need n - 1 switching times."
+                "give the switches as exactly one of times (for gradient_flow) and steps (for "
+                "train)."
             )
-        if is_concrete(self.times):
-            values = np.asarray(self.times)
-            if not np.all(np.isfinite(values)) or not np.all(np.diff(values) > 0):
-                raise ValueError(f"times must be finite and strictly increasing, got {values}.")
+        self.times = None if times is None else _checked_switches(times, "times")
+        self.steps = None if steps is None else _checked_switches(steps, "steps")
+        if self.order.shape != (self.switches.shape[0] + 1,):
+            raise ValueError(
+                f"there are {self.switches.shape[0]} switches and phases for shape "
+                f"{self.order.shape}; n phases need n - 1 switches."
+            )
         if is_concrete(self.order):
             numbers = np.asarray(self.order)
             inside = (numbers >= 0) & (numbers < len(datas))
@@ -82,26 +91,77 @@ class Schedule(eqx.Module):
         """Return the data of one phase, counted from 0; works on traced numbers."""
         return jax.tree.map(lambda leaf: leaf[self.order[number]], self.data)
 
+    @property
+    def switches(self) -> Array:
+        """`times` or `steps`, whichever the schedule has."""
+        switches = self.steps if self.times is None else self.times
+        assert switches is not None
+        return switches
+
     def at(self, t: ArrayLike) -> GatedData:
-        """Return the data that hold at time (or step) `t`."""
-        return self.phase(jnp.searchsorted(self.times, jnp.asarray(t), side="right"))
+        """Return the data that hold at `t`, in the unit of the schedule."""
+        return self.phase(jnp.searchsorted(self.switches, jnp.asarray(t), side="right"))
 
     def with_times(self, times: ArrayLike | Sequence[Any]) -> "Schedule":
-        """Return the same phases with other switching times, say `times / learning_rate`."""
-        times = jnp.asarray(times, self.times.dtype)
-        if times.shape != self.times.shape:
-            raise ValueError(f"times has shape {times.shape}; expected {self.times.shape}.")
-        return eqx.tree_at(lambda s: s.times, self, times)
+        """Return the same phases with other switches, in units of time."""
+        return self._with(_checked_switches(times, "times"), None)
+
+    def with_steps(self, steps: ArrayLike | Sequence[Any]) -> "Schedule":
+        """Return the same phases with other switches, in numbers of steps."""
+        return self._with(None, _checked_switches(steps, "steps"))
+
+    def _with(self, times: Array | None, steps: Array | None) -> "Schedule":
+        new = eqx.tree_at(
+            lambda s: (s.times, s.steps), self, (times, steps), is_leaf=lambda x: x is None
+        )
+        if new.switches.shape != self.switches.shape:
+            raise ValueError(
+                f"{'steps' if times is None else 'times'} has shape {new.switches.shape}; expected "
+                f"{self.switches.shape}."
+            )
+        return new
+
+    def check_unit(self, unit: str, function: str) -> None:
+        """Raise `ValueError`, with the conversion, unless the switches are in `unit`."""
+        if getattr(self, unit) is None:
+            other, formula = {
+                "steps": ("times", "with_steps(np.rint(schedule.times / (tau * learning_rate)))"),
+                "times": ("steps", "with_times(tau * learning_rate * schedule.steps)"),
+            }[unit]
+            raise ValueError(
+                f"this Schedule switches at {other}, but {function} counts {unit}: pass "
+                f"Schedule(datas, {unit}=...), or convert it, schedule.{formula}. One step of "
+                "plain descent lasts tau * learning_rate."
+            )
 
     def validate(self, graph: Graph) -> None:
         """Check every data set against an architecture (see `GatedData.validate`)."""
         jax.tree.map(lambda leaf: leaf[0], self.data).validate(graph)
 
     def __repr__(self) -> str:
-        shown = f"{self.times.shape[-1]} switches"
-        if is_concrete(self.times) and self.times.ndim == 1 and len(self.times) <= 6:
-            shown = "switches at " + ", ".join(f"{t:g}" for t in self.times.tolist())
+        shown = f"{self.switches.shape[-1]} switches"
+        if is_concrete(self.switches) and self.switches.ndim == 1 and len(self.switches) <= 6:
+            shown = "switches at " + ("steps " if self.times is None else "")
+            shown += ", ".join(f"{t:g}" for t in self.switches.tolist())
         return f"Schedule({self.order.shape[-1]} phases, {shown}, {self.num_examples} examples)"
+
+
+def _checked_switches(values: Any, name: str) -> Array:
+    """An array of times, in the default float, or of whole numbers of steps."""
+    array = jnp.asarray(values) if np.size(values) else jnp.zeros(np.shape(values), int)
+    if array.ndim != 1:
+        raise ValueError(f"{name} has shape {array.shape}; give the switches along one axis.")
+    if is_concrete(array):
+        known = np.asarray(array)
+        if not np.all(np.isfinite(known)) or not np.all(np.diff(known) > 0):
+            raise ValueError(f"{name} must be finite and strictly increasing, got {known}.")
+        if name == "steps" and not (np.all(known >= 0) and np.all(known == np.rint(known))):
+            raise ValueError(
+                f"steps must be whole numbers from 0, got {known}; for times pass times=."
+            )
+    elif name == "steps" and not jnp.issubdtype(array.dtype, jnp.integer):
+        raise ValueError(f"steps has dtype {array.dtype}; traced steps must be integers.")
+    return array.astype(int if name == "steps" else float)
 
 
 def at_time(data: Any, t: ArrayLike) -> Any:

@@ -1,6 +1,6 @@
-"""What a learning run leaves behind: times, losses, and as much of the models as asked for.
+"""The result of gradient flow or training: times, losses, and the models as far as asked for.
 
-Floor 2: imports nothing of this package.
+Floor 2: may import floor 1.
 """
 
 import warnings
@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from gdln_jax._schedule import Schedule
+
 # Trajectories of whole models above this size (per run) are not kept unless asked for.
 KEEP_BYTES = 256 * 2**20
 
@@ -25,7 +27,7 @@ STATUS = {OK: "ok", DIVERGED: "diverged (loss is not finite)", GAVE_UP: "the sol
 
 
 class PlateauWarning(UserWarning):
-    """A run ended before anything was learned: the network predicts nothing still."""
+    """The run ended on the initial plateau: the loss is still that of zero output."""
 
 
 class Trajectory(eqx.Module):
@@ -86,18 +88,26 @@ def warn_of_plateau(trajectory: Trajectory, model: Any, data: Any, loss: Callabl
     """Warn, for one run whose values can be seen, when it ends where a network of weights 0 is.
 
     A flat loss is no proof (a trained network has one too), so it is held against that of the
-    same model with all weights 0, which costs a compilation and therefore comes last.
+    same model with all weights 0, which costs a compilation and therefore comes last. Under a
+    `Schedule` the loss must be that of weights 0 at all times, each with its data.
     """
     losses = trajectory.losses
     if isinstance(losses, jax.core.Tracer) or losses.ndim != 1:
         return
-    first, last = float(losses[0]), float(losses[-1])
-    if not abs(last - first) <= FLAT * abs(first):
+    known = np.asarray(losses)
+    if isinstance(data, Schedule):
+        phases = np.searchsorted(np.asarray(data.switches), np.asarray(trajectory.ts), side="right")
+        parts = [(known[phases == p], data.phase(int(p))) for p in np.unique(phases)]
+    else:
+        parts = [(known[np.array([0, -1])], data)]
+    if not all(_flat(part, part[0]) for part, _ in parts):
         return
     silent = jax.tree.map(lambda w: jnp.zeros_like(w) if eqx.is_inexact_array(w) else w, model)
-    nothing = float(eqx.filter_jit(loss)(silent, data))
-    if not abs(last - nothing) <= FLAT * nothing:
-        return
+    nothing = 0.0
+    for part, there in parts:
+        nothing = float(eqx.filter_jit(loss)(silent, there))
+        if not _flat(part, nothing):
+            return
     if all(not np.any(w) for w in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))):
         why = (
             "All initial weights are 0, a stationary point that gradients never leave: draw them, "
@@ -111,8 +121,12 @@ def warn_of_plateau(trajectory: Trajectory, model: Any, data: Any, loss: Callabl
             "for closed gates, or targets that are uncorrelated with the inputs"
         )
     warnings.warn(
-        f"nothing was learned: the loss went from {first:.6g} to {last:.6g}, and a network that "
-        f"predicts 0 has {nothing:.6g}. {why}.",
+        f"nothing was learned: the loss went from {known[0]:.6g} to {known[-1]:.6g}, and a network "
+        f"that predicts 0 has {nothing:.6g}. {why}.",
         PlateauWarning,
         stacklevel=3,
     )
+
+
+def _flat(losses: np.ndarray, wanted: float) -> bool:
+    return bool(np.all(np.abs(losses - wanted) <= FLAT * abs(wanted)))

@@ -86,7 +86,7 @@ class TestDescent:
     def test_equals_training_one_after_the_other(self):
         # Plain descent has no state, so 20 steps are 12 and 8.
         sgd = optax.sgd(0.05)
-        schedule = Schedule([CLOSED, OPEN], [12])
+        schedule = Schedule([CLOSED, OPEN], steps=[12])
         run = gdln.train(NET, schedule, optimizer=sgd, steps=20, save_every=7)
         one = gdln.train(NET, CLOSED, optimizer=sgd, steps=12, save_every=7)
         two = gdln.train(one.final, OPEN, optimizer=sgd, steps=8, save_every=2)
@@ -99,7 +99,7 @@ class TestDescent:
         # A ReLU network on two tasks that take turns.
         net = gdln.ReLUNetwork.init([3, 4, 2], std=0.4, key=jax.random.key(0))
         plain, swapped = GatedData({"x": X}, {"y": Y}), GatedData({"x": X}, {"y": -Y})
-        turns = Schedule([plain, swapped], [4, 8], order=[0, 1, 0])
+        turns = Schedule([plain, swapped], steps=[4, 8], order=[0, 1, 0])
         some: dict[str, Any] = {"optimizer": optax.sgd(0.05), "save_every": 4}
         run = gdln.train(net, turns, steps=12, **some)
         for data in (plain, swapped, plain):
@@ -108,7 +108,7 @@ class TestDescent:
 
     def test_batches_are_drawn_from_the_data_of_the_step(self):
         # All six examples as one batch is the full batch.
-        schedule = Schedule([CLOSED, OPEN], [3])
+        schedule = Schedule([CLOSED, OPEN], steps=[3])
         some: dict[str, Any] = {"optimizer": optax.sgd(0.05), "steps": 6, "save_every": 6}
         whole = gdln.train(NET, schedule, **some)
         batch = gdln.train(NET, schedule, **some, batch_size=6, key=jax.random.key(0))
@@ -123,6 +123,70 @@ class TestSchedule:
         np.testing.assert_array_equal(turns.phase(3).targets["y"], OTHER.targets["y"])
         assert turns.num_examples == 6
         assert repr(turns) == "Schedule(4 phases, switches at 1, 2, 3, 6 examples)"
+
+    def test_the_unit_belongs_to_the_schedule(self, scheduled):
+        sgd, ts, eta = optax.sgd(0.1), np.linspace(0, 5, 6), 0.1
+        datas = [CLOSED, OPEN, OTHER]
+        in_time, in_steps = Schedule(datas, [2.0, 3.1]), Schedule(datas, steps=[20, 31])
+        assert repr(in_steps) == "Schedule(3 phases, switches at steps 20, 31, 6 examples)"
+        np.testing.assert_allclose(
+            in_steps.with_times(eta * in_steps.switches).switches, in_time.switches
+        )
+        converted = in_time.with_steps(np.rint(in_time.switches / eta))
+        np.testing.assert_array_equal(converted.switches, in_steps.switches)
+        # A step lasts eta: the same run, up to an error of first order in eta.
+        run = gdln.train(NET, converted, optimizer=sgd, steps=50, save_every=10)
+        np.testing.assert_allclose(run.losses, scheduled.losses, rtol=0.2)
+        with pytest.raises(
+            ValueError, match=r"switches at times, but train counts steps: .*with_steps\(np\.rint"
+        ):
+            gdln.train(NET, in_time, optimizer=sgd, steps=4)
+        with pytest.raises(
+            ValueError, match=r"switches at steps, but gradient_flow counts times.*tau \* learning"
+        ):
+            gdln.gradient_flow(NET, in_steps, ts)
+
+    @pytest.mark.parametrize(
+        ("switches", "words"),
+        [
+            ({}, "exactly one of times"),
+            ({"times": [1.0], "steps": [1]}, "exactly one of times"),
+            ({"steps": [2.5]}, "steps must be whole numbers from 0"),
+            ({"steps": [-1]}, "steps must be whole numbers from 0"),
+            ({"steps": [np.nan]}, "steps must be finite"),
+            ({"steps": 3}, r"steps has shape \(\)"),
+        ],
+    )
+    def test_switches_that_are_none(self, switches, words):
+        with pytest.raises(ValueError, match=words):
+            Schedule([CLOSED, OPEN], **switches)
+        if "steps" in switches and "times" not in switches:
+            with pytest.raises(ValueError, match=words):
+                Schedule([CLOSED, OPEN], [1.0]).with_steps(switches["steps"])
+
+    def test_traced_switches(self):
+        @jax.jit
+        def of(switch):
+            return Schedule([CLOSED, OPEN], steps=jnp.stack([switch])).at(3).node_gates["b"]
+
+        np.testing.assert_array_equal(of(4), CLOSED.node_gates["b"])
+        np.testing.assert_array_equal(of(3), OPEN.node_gates["b"])
+        with pytest.raises(ValueError, match="traced steps must be integers"):
+            of(3.0)
+
+    @pytest.mark.parametrize("unit", ["times", "steps"])
+    def test_a_run_that_ends_on_the_plateau_says_so(self, unit):
+        tiny = jax.tree.map(lambda w: 1e-12 * w, NET)
+
+        def run(net):
+            schedule = Schedule([CLOSED, OPEN, OTHER], **{unit: [2, 3]})
+            if unit == "times":
+                return gdln.gradient_flow(net, schedule, np.linspace(0, 5, 6), **TIGHT)
+            return gdln.train(net, schedule, optimizer=optax.sgd(0.1), steps=10, save_every=5)
+
+        with pytest.warns(gdln.PlateauWarning, match="nothing was learned"):
+            run(tiny)
+        run(NET)  # no alarm
 
     def test_refusals(self):
         with pytest.raises(ValueError, match="n phases need n - 1"):
@@ -140,7 +204,7 @@ class TestSchedule:
         with pytest.raises(ValueError, match="nowhere"):
             gdln.gradient_flow(NET, Schedule([CLOSED, wrong], [1.0]), [0.0, 1.0])
         with pytest.raises(ValueError, match="nowhere"):
-            gdln.train(NET, Schedule([CLOSED, wrong], [1]), optimizer=optax.sgd(0.1), steps=2)
+            gdln.train(NET, Schedule([CLOSED, wrong], steps=[1]), optimizer=optax.sgd(0.1), steps=2)
 
     def test_refuses_what_is_no_gated_data(self, plain_python):
         shown = plain_python(

@@ -163,7 +163,8 @@ def two_tasks(width: int = 4) -> tuple[Graph, tuple[GatedData, GatedData]]:
 @eqx.filter_jit
 def _in_blocks(keys: jax.Array) -> dict[str, Any]:
     graph, (one, other) = two_tasks()
-    turns = Schedule([one, other], BLOCK_TIME * np.arange(1, BLOCKS), order=np.arange(BLOCKS) % 2)
+    times = BLOCK_TIME * np.arange(1, BLOCKS)
+    turns = Schedule([one, other], times=times, order=np.arange(BLOCKS) % 2)
     ts = BLOCK_TIME * np.linspace(0, BLOCKS, BLOCKS * PER_BLOCK + 1)
 
     def look(model: gates.LearnedGates) -> dict[str, jax.Array]:

@@ -5,6 +5,7 @@ trajectories are those nearest to the mean. Contextual pathways open at the chan
 ReLU networks' gates. Errata: E19, E25.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -233,7 +234,7 @@ def _train_gated(
         data = pack(graph, open_)
     else:
         closed = GatedData({"x": x}, {"y": y}, {name: 0 * g for name, g in gates.items()})
-        data = Schedule([closed, open_], [since])
+        data = Schedule([closed, open_], steps=[math.ceil(round(since, 6))])
     return sim.descend(
         sim.as_type(jax.vmap(start)(keys), cx.FLOAT), sim.as_type(data, cx.FLOAT), rate, steps,
         save_every, measure=look, what="gated network",
