@@ -7,7 +7,6 @@ file defines `graph`, a `Graph`, and the same optional names. Floor 6: imports n
 """
 
 import itertools
-import os
 import re
 import runpy
 import tomllib
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gdln_jax._checks import listed, suggest
+from gdln_jax._files import written_whole
 from gdln_jax._graph import Graph
 from gdln_jax.recipes import OptionError
 
@@ -28,6 +28,13 @@ else:  # not loaded here, and not checked at run time
     Axes = Figure = Any
 
 FORMATS = ("png", "svg", "pdf")
+# Every picture names its maker, and nothing that differs from one drawing to the next.
+_MAKER = "gdln_jax"
+_METADATA = {
+    "png": {"Software": _MAKER},
+    "svg": {"Creator": _MAKER, "Date": None},
+    "pdf": {"Creator": _MAKER, "CreationDate": None},
+}
 _OPTIONAL = ("paths", "gates", "labels", "horizontal")
 
 
@@ -88,15 +95,17 @@ def draw(drawing: Drawing, out: Path) -> Path:
         )
         _make_room_for_bends(figure, ax, 1 if drawing.horizontal else 0)
         kind = check_format(out)
-        beside = out.with_name(f".{out.name}.tmp-{os.getpid()}")
-        made = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}[kind]
-        out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            figure.savefig(beside, format=kind, dpi=200, metadata={made: None})
-            beside.replace(out)
-        finally:
-            beside.unlink(missing_ok=True)
+        with written_whole(out) as (beside,):
+            figure.savefig(beside, format=kind, dpi=200, metadata=_METADATA[kind])
     return out
+
+
+def is_foreign(picture: Path) -> bool:
+    """Whether a PNG is there that this module did not write."""
+    try:
+        return f"Software\0{_MAKER}".encode() not in picture.read_bytes()[:1000]
+    except FileNotFoundError:
+        return False
 
 
 def _make_room_for_bends(figure: Figure, ax: Axes, axis: int) -> None:
@@ -204,7 +213,7 @@ def _graph(nodes: dict[str, Any], edges: list[list[str]]) -> dict[str, Any]:
 def _python(file: Path) -> dict[str, Any]:
     try:
         scope = runpy.run_path(str(file))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         lines = [
             at.lineno
             for at in traceback.extract_tb(error.__traceback__)
@@ -228,9 +237,22 @@ def _checked(spec: dict[str, Any]) -> Drawing:
     for name, label in labels.items():
         if not isinstance(label, str):
             raise _RefusalError(f"labels: {name!r} must be a text, got {label!r}", name)
+        _check_text(label, f"labels: {name!r}", name)
+    for name in graph.nodes:
+        if name not in labels:
+            _check_text(name, "a node's name", name)
     if not isinstance(spec.get("horizontal", True), bool):
         raise _RefusalError("horizontal must be true or false", "horizontal")
     return Drawing(**spec)
+
+
+def _check_text(text: str, what: str, word: str) -> None:
+    from gdln_jax.plot._text import check_text
+
+    try:
+        check_text(text, what)
+    except ValueError as error:
+        raise _RefusalError(str(error), word) from error
 
 
 def _check_paths(graph: Graph, paths: Any) -> None:

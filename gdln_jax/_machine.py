@@ -7,6 +7,7 @@ import os
 import platform
 from datetime import UTC, datetime
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from gdln_jax import __version__
@@ -17,8 +18,8 @@ PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "x
 _MAP_LIMIT = Path("/proc/sys/vm/max_map_count")
 
 
-def prepare() -> Path | None:
-    """Set precision and the persistent compilation cache; return its folder, None if there is none.
+def prepare() -> str:
+    """Set precision and the persistent compilation cache; return where that is, or why it is off.
 
     The library never flips these flags on import; the command does, before anything is compiled.
     """
@@ -26,27 +27,34 @@ def prepare() -> Path | None:
 
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_default_matmul_precision", "highest")  # no TF32 products (PITFALLS 13)
-    cache = cache_folder()
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    if not os.access(cache, os.W_OK):
-        return None
-    jax.config.update("jax_compilation_cache_dir", str(cache))
+    folder, trouble = cache_folder()
+    jax.config.update("jax_compilation_cache_dir", None if trouble else folder)
     # Programs here are small and many: keep those that compile quickly, too.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    return cache
+    return f"off: {trouble}" if trouble else folder
 
 
-def cache_folder() -> Path:
-    """The folder of compiled programs: JAX_COMPILATION_CACHE_DIR, else one under the user's."""
-    chosen = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path("~/.cache").expanduser()) / "gdln_jax" / "compiled"
+def cache_folder() -> tuple[str, str]:
+    """The folder of compiled programs, made if it is missing, and why it cannot be used, if so.
+
+    JAX_COMPILATION_CACHE_DIR, else one under the user's cache folder. An address (gs://...) is
+    JAX's to open, which takes the package etils.
+    """
+    chosen = os.environ.get("JAX_COMPILATION_CACHE_DIR", "")
+    if "://" in chosen:
+        known = find_spec("etils") is not None and find_spec("etils.epath") is not None
+        return chosen, "" if known else f"{chosen} is an address: pip install 'etils[epath]'"
+    users = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    folder = Path(chosen) if chosen else users / "gdln_jax" / "compiled"
+    try:
+        folder = folder.expanduser()
+        folder.mkdir(parents=True, exist_ok=True)
+    except RuntimeError:
+        return "", "this user has no home folder; set JAX_COMPILATION_CACHE_DIR"
+    except OSError as error:
+        return "", f"{folder} cannot be made: {error.strerror}"
+    return str(folder), "" if os.access(folder, os.W_OK | os.X_OK) else f"{folder} is read-only"
 
 
 def versions() -> dict[str, str]:

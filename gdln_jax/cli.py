@@ -4,18 +4,19 @@ Floor 7. Nothing heavy is imported until a command runs (`gdln --help` must stay
 Exit codes: see `_EXIT_CODES`.
 """
 
+import contextlib
 import dataclasses
 import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gdln_jax import __version__
+from gdln_jax import __version__, _signals
+from gdln_jax._files import UnwritableError, expanded, refuse_foreign, writable
 from gdln_jax._machine import prepare as _prepare
 
 if TYPE_CHECKING:
@@ -40,11 +41,20 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command."""
+    """Run the command; SIGINT and SIGTERM end it with 130 and 143 once files are cleaned up."""
     # Error callbacks keep diffrax's programs out of the compilation cache. With "nan" a failure
     # inside them is NaN: `gradient_flow` reports status 2, and a check of NaN fails.
     os.environ.setdefault("EQX_ON_ERROR", "nan")
-    app(prog_name="gdln")
+    with _signals.raised() as came:
+        try:
+            app(prog_name="gdln")
+        except OSError as error:  # a full disk, or an output that is gone
+            with contextlib.suppress(OSError):
+                typer.echo(f"gdln: {error}", err=True)
+            _signals.leave(1)
+        finally:
+            if came:
+                _signals.leave(128 + came[0])
 
 
 def _recipe_names(incomplete: str) -> list[str]:
@@ -138,6 +148,7 @@ def reproduce(
     Exits with 1 if a check fails.
     """
     with _understood():
+        out = out and expanded(out)
         if distributed:
             _join(name)
         if name == ALL:
@@ -148,7 +159,9 @@ def reproduce(
             ended = _reproduce_all(out or Path("out"), quick, seeds, keep_going)
             failed = any(one.state.bad for one in ended)
         else:
-            failed = not _reproduce_one(name, out, seeds, settings or [], base, quick)
+            failed = not _reproduce_one(
+                name, out or Path("out", name), seeds, settings or [], base, quick
+            )
     if failed:
         raise typer.Exit(1)
 
@@ -167,23 +180,17 @@ def _join(name: str) -> None:
 
 
 def _reproduce_one(
-    name: str,
-    out: Path | None,
-    seeds: int | None,
-    settings: list[str],
-    base: str | None,
-    quick: bool,
+    name: str, out: Path, seeds: int | None, settings: list[str], base: str | None, quick: bool
 ) -> bool:
     """Run a recipe, write and print its result; whether all checks passed."""
     from gdln_jax import _console, _distributed, _machine, recipes
 
-    out = out or Path("out") / name
     recipe = recipes.load(name)
     options = _options(recipe, quick=quick, seeds=seeds, base=base, settings=settings)
-    _check_folder(out)
+    refuse_foreign(recipes.foreign(name, out))
     start = time.monotonic()
     _prepare()
-    with _console.progress_bar(name) as progress:
+    with writable(out), _console.progress_bar(name) as progress:
         result = recipe.run(options, progress)
         if result.options is None:
             result = dataclasses.replace(result, options=dataclasses.asdict(options))
@@ -207,8 +214,8 @@ def _reproduce_all(
     """Run recipes into `out`; all of them (and write the index), or those in `only`."""
     from gdln_jax import _console, recipes, report
 
-    _check_folder(out)
     entries = list(recipes.CATALOGUE.values()) if only is None else only
+    pages = report.index_files(out) if only is None else []
 
     def options(entry: Entry) -> list[str]:
         words = ["--quick"] if quick else []
@@ -216,7 +223,8 @@ def _reproduce_all(
             words += ["--seeds", str(seeds)]
         return words
 
-    with _console.each_as_it_ends() as say:
+    with writable(out), _console.each_as_it_ends() as say:
+        refuse_foreign([*report.foreign_pages(pages), *report.foreign_files(entries, out)])
 
         def changed(outcomes: list[Outcome]) -> None:
             if only is None:
@@ -226,8 +234,7 @@ def _reproduce_all(
         ended = report.reproduce_all(
             entries, out, options=options, changed=changed, keep_going=keep_going
         )
-    if only is None:
-        _console.print_paths([out / report.INDEX, out / "index.md"])
+    _console.print_paths(pages)
     return ended
 
 
@@ -251,22 +258,26 @@ def write_report(
     from gdln_jax import _console, report
     from gdln_jax.recipes import OptionError
 
-    out = out or source / "report.html"
     with _understood():
-        if out.suffix.lower() not in (".html", ".htm") or out.is_dir():
-            raise OptionError(f"--out {out}: the page is a file FILE.html")
-        _check_folder(out.parent)
-        if quick:
-            missing = [
-                one.entry for one in report.outcomes(source) if one.state is report.State.MISSING
-            ]
-            _reproduce_all(source, True, None, True, only=missing)
-        elif not source.is_dir():
+        source = expanded(source)
+        page = expanded(out or source / "report.html")
+        if page.suffix.lower() not in (".html", ".htm"):
+            raise OptionError(f"--out {page}: the page is a file FILE.html")
+        if out is None:
+            refuse_foreign(report.foreign_pages([page]), "name the page with --out")
+        if not quick and not source.is_dir():
             raise OptionError(
                 f"--from {source}: there is no such folder; `gdln reproduce all` makes one"
             )
-        found = report.outcomes(source)
-        _console.print_paths([report.write_report(found, out)])
+        with writable(page.parent):
+            if page.is_dir():
+                raise OptionError(f"--out {page} is a folder; the page is a file FILE.html")
+            if quick:
+                before = report.outcomes(source)
+                missing = [one.entry for one in before if one.state is report.State.MISSING]
+                _reproduce_all(source, True, None, True, only=missing)
+            found = report.outcomes(source)
+            _console.print_paths([report.write_report(found, page)])
     bad = [f"{one.entry.name} ({one.state.value})" for one in found if one.state.bad]
     if bad:
         typer.echo(f"not passed: {', '.join(bad)}", err=True)
@@ -285,16 +296,22 @@ def draw(
 ) -> None:
     r"""Draw an architecture: nodes, edges, closed gates, highlighted pathways.
 
+    The picture FILE.png stands beside FILE unless --out says where.
+
     TOML: edges = \[["x", "h"], ["h", "y"]], then \[nodes] with x = 4 and so on; optional are
     paths = \[["x->h", "h->y"]], \[gates], \[labels]. Python: graph = gdln_jax.Graph(...).
     """
     from gdln_jax import _console, _drawing
 
-    out = out or Path(file.with_suffix(".png").name)
     with _understood():
-        _drawing.check_format(out)
-        _check_folder(out.parent)
-        _console.print_paths([_drawing.draw(_drawing.read_drawing(file), out)])
+        file = expanded(file)
+        picture = expanded(out or file.with_suffix(".png"))
+        _drawing.check_format(picture)
+        drawing = _drawing.read_drawing(file)
+        if out is None and _drawing.is_foreign(picture):
+            refuse_foreign([picture], "name the picture with --out")
+        with writable(picture.parent):
+            _console.print_paths([_drawing.draw(drawing, picture)])
 
 
 @app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
@@ -324,21 +341,20 @@ def info() -> None:
     from gdln_jax import _console, _machine
 
     cache = _prepare()
-    facts = {**_machine.versions(), **_machine.machine()}
-    facts["compilation cache"] = str(cache) if cache else "off: its folder cannot be written"
+    facts = {**_machine.versions(), **_machine.machine(), "compilation cache": cache}
     facts["memory maps per process"] = _machine.map_limit()
     facts |= _machine.environment()
     _console.print_facts(facts)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _understood() -> Iterator[None]:
     """What cannot be taken is exit code 2 and a message, not a traceback."""
     from gdln_jax.recipes import OptionError
 
     try:
         yield
-    except OptionError as error:
+    except (OptionError, UnwritableError) as error:
         raise typer.BadParameter(str(error)) from error
 
 
@@ -364,14 +380,3 @@ def _options(
         asked[key] = value
     start = dict(recipe.quick or {}) if quick else {}
     return with_values(recipe.options, {**start, **asked})
-
-
-def _check_folder(out: Path) -> None:
-    """Refuse, before a long run, a folder that cannot be written; make nothing yet."""
-    from gdln_jax.recipes import OptionError
-
-    nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not nearest.is_dir():
-        raise OptionError(f"--out {out}: {nearest} is a file, not a folder")
-    if not os.access(nearest, os.W_OK):
-        raise OptionError(f"--out {out}: {nearest} cannot be written")

@@ -134,6 +134,7 @@ def test_a_film_that_breaks_off_leaves_nothing(tmp_path, learning, monkeypatch):
         ({"theory": np.full((9, 2), np.inf)}, "theory holds values that are not finite"),
         ({"places": np.ones((9, 2, 2))}, r"expected \(time, item, 2\) = \(9, 3, 2\)"),
         ({"names": ["a"]}, "names has 1 entries for 3 items"),
+        ({"names": ["a", "b", "$h_{1$"]}, "cannot read as mathematics"),
         ({"path": "film.avi"}, "ends in '.avi'; a film is .gif or .mp4"),
         ({"frames": 1}, "frames"),
     ],
@@ -144,6 +145,18 @@ def test_what_cannot_be_shown_is_named(tmp_path, learning, change, message):
     with pytest.raises(ValueError, match=message):
         plot.animate(path, **given)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_refused_first(learning, monkeypatch):
+    monkeypatch.setattr(PillowWriter, "saving", None)  # nothing is drawn
+    with pytest.raises(OSError, match="/proc/films cannot be written"):
+        plot.animate("/proc/films/film.gif", T, *learning)
+
+
+def test_a_missing_folder_is_made(tmp_path, learning):
+    path = tmp_path / "a" / "b" / f"{'x' * 240}.gif"  # nothing fits beside a longer name
+    assert plot.animate(path, T, *learning, frames=2, dpi=20) == path
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
 def test_mp4_needs_a_program(tmp_path, learning, monkeypatch):

@@ -1,9 +1,14 @@
 """The command: exit codes, messages, what it writes, and that it starts quickly."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -11,8 +16,10 @@ import xarray
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from gdln_jax import cli, recipes
+from gdln_jax import _machine, cli, recipes
 from gdln_jax.recipes import Check, Entry, OptionError, Result
+
+RUNS = []  # the options of every run
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,7 @@ class Options:
 
 def run(options, progress):
     progress(0.5, "half way")
+    RUNS.append(options)
     if options.interrupt:
         raise KeyboardInterrupt
     if options.refuse:
@@ -44,6 +52,7 @@ def gdln(monkeypatch, tmp_path):
     monkeypatch.setitem(recipes.CATALOGUE, "fake", entry)
     monkeypatch.setattr(cli, "_prepare", lambda: None)
     monkeypatch.chdir(tmp_path)
+    RUNS.clear()
     return lambda *words: CliRunner().invoke(cli.app, list(words), env={"COLUMNS": "200"})
 
 
@@ -127,6 +136,182 @@ def test_what_is_not_understood_is_exit_code_2_and_leaves_nothing(gdln, tmp_path
 def test_an_interruption_is_exit_code_130_and_leaves_nothing(gdln, tmp_path):
     assert gdln("reproduce", "fake", "--set", "interrupt=yes").exit_code == 130
     assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------ signals
+# XLA compiles for a minute in a thread of its own while a signal comes.
+COMPILES = """
+import pathlib, signal, sys
+from dataclasses import make_dataclass
+from types import ModuleType
+from gdln_jax import cli, recipes
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background
+
+def run(options, progress):
+    import jax
+    def program(x):
+        for k in range(1500):
+            x = jax.numpy.sin(x @ x + k)
+        return x
+    traced = jax.jit(program).lower(jax.numpy.ones((8, 8)))
+    pathlib.Path("compiles").touch()
+    traced.compile()
+
+sys.modules["slow"] = room = ModuleType("slow")
+vars(room).update(Options=make_dataclass("Options", []), run=run)
+recipes.CATALOGUE["slow"] = recipes.Entry("slow", "N Fig. 0", "", (), "slow")
+sys.argv = ["gdln", "reproduce", "slow"]
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("numbers", "code"),
+    [
+        ([signal.SIGINT], 130),
+        ([signal.SIGTERM], 143),
+        ([signal.SIGINT, signal.SIGTERM, signal.SIGINT], 130),  # as from `reproduce all`
+    ],
+)
+def test_a_signal_while_xla_compiles_neither_crashes_nor_leaves_anything(tmp_path, numbers, code):
+    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
+    work = tmp_path / "work"
+    work.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMPILES], cwd=work, env=environment, stderr=subprocess.PIPE
+    )
+    while not (work / "compiles").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    for number in numbers:
+        process.send_signal(number)
+    said = process.communicate(timeout=30)[1].decode()
+    assert process.returncode == code, said
+    assert "Traceback" not in said
+    assert [path.name for path in work.iterdir()] == ["compiles"]
+
+
+def test_an_interruption_is_not_lost(plain_python, tmp_path):
+    """In callbacks of the garbage collector and in destructors Python only prints exceptions; and
+    an entry of JAX's cache that breaks off would be refused by every later run.
+    """
+    snippet = f"""
+import gc, pathlib, signal, time
+from gdln_jax import _signals
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def interrupted(act):
+    done = []
+    try:
+        with _signals.raised():
+            act()
+            done.append("the signal was lost")
+            time.sleep(10)
+            done.append("for good")
+    except KeyboardInterrupt:
+        print(*done)
+
+def collects():
+    def callback(*_):
+        gc.callbacks.remove(callback)
+        signal.raise_signal(signal.SIGINT)
+    gc.callbacks.append(callback)
+    gc.collect()
+
+class Thing:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+interrupted(collects)
+interrupted(Thing)
+
+from jax._src.lru_cache import LRUCache
+write = pathlib.Path.write_bytes
+def halves(path, content):
+    signal.raise_signal(signal.SIGINT)
+    return write(path, content)
+pathlib.Path.write_bytes = halves
+interrupted(lambda: LRUCache({str(tmp_path)!r}, max_size=-1).put("program", b"whole"))
+"""
+    done = plain_python(snippet)
+    assert done.stdout.splitlines() == ["the signal was lost"] * 3, done.stderr
+    assert not done.stderr
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"whole"]
+
+
+# ------------------------------------------------------------------ places
+def _gone(folder, monkeypatch):
+    """A working folder that somebody else removes."""
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+
+
+@pytest.mark.parametrize("command", ["reproduce fake", "reproduce all", "report --quick", "draw"])
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("/proc/gdln", "cannot be written: No such file"),
+        ("{long}/x", "cannot be written: File name too long"),
+        ("a_file/x", "a part of it is a file"),
+        ("gone", "cannot be written: No such file"),
+        ("full", "cannot be written: No space left"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_first(
+    gdln, tmp_path, monkeypatch, command, place, message
+):
+    (tmp_path / "a_file").touch()
+    specification = tmp_path / "net.toml"
+    specification.write_text('edges = [["x", "y"]]\n[nodes]\nx = 1\ny = 1\n')
+    before = sorted(tmp_path.iterdir())
+    if place == "gone":
+        _gone(tmp_path / "gone", monkeypatch)
+    if place == "full":
+        monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: open("/dev/full", "wb"))  # noqa: PTH123, SIM115
+    name = {"report --quick": "page.html", "draw": "net.svg"}.get(command, "folder")
+    words = [*command.split(), *([str(specification)] if command == "draw" else [])]
+    done = gdln(*words, "--out", f"{place.format(long='x' * 300)}/{name}")
+    assert done.exit_code == 2, done.output
+    assert message in " ".join(done.output.replace("│", " ").split())
+    assert not RUNS
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_disk_that_is_full_at_the_end_is_one_line(plain_python, tmp_path):
+    """And an output that takes nothing."""
+    specification = tmp_path / "net.toml"
+    specification.write_text('edges = [["x", "y"]]\n[nodes]\nx = 1\ny = 1\n')
+    snippet = (
+        "import errno, os, sys\nfrom gdln_jax.cli import main\n"
+        "def full(_): raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "os.fsync = full\nsys.argv = ['gdln', 'draw', {!r}]\nmain()"
+    )
+    done = plain_python(snippet.format(str(specification)))
+    assert done.returncode == 1
+    assert done.stderr == f"gdln: [Errno 28] No space left on device: '{tmp_path / 'net.png'}'\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["net.toml"]
+    with Path("/dev/full").open("wb") as output:
+        done = subprocess.run(
+            [sys.executable, "-m", "gdln_jax", "list"],
+            stdout=output, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "gdln: [Errno 28] No space left on device\n")
+
+
+def test_files_of_the_user_are_refused_by_name(gdln, tmp_path):
+    own = tmp_path / "existing" / "fake.md"
+    own.parent.mkdir()
+    own.write_text("my notes")
+    done = gdln("reproduce", "fake", "--out", "existing")
+    assert done.exit_code == 2
+    assert "existing/fake.md: not written by gdln_jax" in " ".join(done.output.split())
+    assert (list(own.parent.iterdir()), own.read_text()) == ([own], "my notes")
+    assert not RUNS
+    own.unlink()
+    for _ in range(2):  # those of an earlier run are replaced
+        assert gdln("reproduce", "fake", "--out", "existing").exit_code == 0
 
 
 def test_commands_are_suggested_and_exit_codes_are_in_the_help(gdln):
@@ -221,4 +406,42 @@ def test_without_a_folder_for_the_cache_it_runs_all_the_same(plain_python, tmp_p
     done = plain_python(
         snippet, XDG_CACHE_HOME=str(tmp_path / "file"), JAX_COMPILATION_CACHE_DIR=""
     )
-    assert done.stdout.strip() == "None", done.stderr
+    assert done.stdout.startswith("off: "), done.stderr
+
+
+def test_without_a_home_folder_it_runs_all_the_same(plain_python, tmp_path):
+    """A container's user id without an account: no HOME, and no entry that says it."""
+    snippet = (
+        "import os, pwd, sys\n"
+        "def nobody(number): raise KeyError(number)\n"
+        "pwd.getpwuid = nobody\nos.environ.pop('HOME', None)\n"
+        "from gdln_jax import cli, plot\nsys.argv = ['gdln', 'info']\ncli.main()"
+    )
+    unset = {"XDG_CACHE_HOME": "", "JAX_COMPILATION_CACHE_DIR": "", "COLUMNS": "200"}
+    done = plain_python(snippet, **unset, MPLCONFIGDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "off: this user has no home folder; set JAX_COMPILATION_CACHE_DIR" in done.stdout
+
+
+@pytest.mark.parametrize("address", ["gs://bucket/programs", "s3://bucket"])
+def test_a_cache_at_an_address_is_passed_on_or_refused(monkeypatch, tmp_path, address):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", address)
+    monkeypatch.setattr("gdln_jax._machine.find_spec", lambda _: None)
+    assert "etils" in _machine.cache_folder()[1]
+    monkeypatch.setattr("gdln_jax._machine.find_spec", lambda name: name)
+    assert _machine.cache_folder() == (address, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_places_may_start_at_home(gdln, monkeypatch, tmp_path):
+    """No shell expands `--out=~/x`."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "~/programs")
+    assert _machine.cache_folder() == (str(tmp_path / "home" / "programs"), "")
+    assert gdln("reproduce", "fake", "--out=~/results").exit_code == 0
+    assert (tmp_path / "home" / "results" / "fake.md").is_file()
+    done = gdln("reproduce", "fake", "--out=~nobody-of-this-name/x")
+    assert done.exit_code == 2
+    assert "this user has no home folder" in " ".join(done.output.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]

@@ -111,6 +111,7 @@ def test_an_edge_that_skips_levels_stays_on_the_picture(file):
         ('"x1->h1" = 0', "x1 = 0", 13, "input node, which has no gate"),
         ('y = "out"', "y = 1", 16, "must be a text"),
         ('y = "out"', 'yy = "out"', 16, "did you mean 'y'"),
+        ('y = "out"', "y = '$h_{1$'", 16, "(Expected end_group, found end of text); mend it"),
     ],
 )
 def test_a_mistake_is_told_with_its_line(file, old, new, line, message):
@@ -159,3 +160,33 @@ def test_what_cannot_be_drawn_is_exit_code_2_and_leaves_nothing(file, monkeypatc
     assert done.exit_code == 2
     assert message in " ".join(done.output.split())
     assert [path.name for path in file.parent.iterdir()] == ["net.toml"]
+
+
+def test_a_node_whose_name_is_no_text_is_refused(tmp_path):
+    file = tmp_path / "net.toml"
+    file.write_text("edges = [['x', '$\\no$']]\n[nodes]\nx = 1\n'$\\no$' = 1\n")
+    with pytest.raises(OptionError, match=r"a node's name is .* cannot read as mathematics"):
+        _drawing.read_drawing(file)
+
+
+def test_the_picture_stands_beside_its_file_and_replaces_only_its_like(file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    moved = file.rename(tmp_path / "elsewhere" / "my.toml")
+
+    def draw(*words):
+        done = ["draw", "elsewhere/my.toml", *words]
+        return CliRunner().invoke(cli.app, done, env={"COLUMNS": "200"})
+
+    for _ in range(2):  # its own is replaced
+        assert draw().exit_code == 0
+    picture = moved.with_suffix(".png")
+    assert sorted(moved.parent.iterdir()) == [picture, moved]
+    picture.write_bytes(b"a photograph")
+    done = draw()
+    assert done.exit_code == 2
+    assert "elsewhere/my.png: not written by gdln_jax" in " ".join(done.output.split())
+    assert picture.read_bytes() == b"a photograph"
+    assert draw("--out", "elsewhere/my.png").exit_code == 0  # named by the user
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["elsewhere"]

@@ -277,6 +277,9 @@ def test_a_resumed_run_is_the_undisturbed_one_and_specs_are_kept_apart(digits, t
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ValueError, match="no readable checkpoint"):
         go(40)
+    path = "/proc/checkpoints/run.ckpt"
+    with pytest.raises(OSError, match="/proc/checkpoints cannot be written"):
+        go(40)
 
 
 def test_a_checkpoint_survives_a_kill_at_any_moment(tmp_path):

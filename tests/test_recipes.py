@@ -1,7 +1,10 @@
 """The recipe protocol, on a tiny recipe: options, checks, results written whole or not at all."""
 
+import dataclasses
+import errno
 import json
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -121,7 +124,7 @@ def test_checks():
         Check.between("m", math.nan, -math.inf, math.inf),
     ):
         assert not check.passed
-        assert check.as_dict()["value"] is None
+        assert check.as_dict()["value"] == "nan"
 
 
 def test_a_result_without_checks_has_not_passed():
@@ -165,21 +168,51 @@ def test_a_failed_check_is_on_the_picture_and_in_the_files(tmp_path):
     assert json.loads((tmp_path / "fake.json").read_text())["passed"] is False
 
 
-def test_an_error_leaves_nothing_behind_and_old_files_as_they_were(tmp_path):
-    class Broken(Figure):
-        def savefig(self, fname, **_):
-            Path(fname).write_bytes(b"half")
-            raise OSError("disk full")
+def test_an_error_leaves_nothing_behind_and_old_files_as_they_were(tmp_path, monkeypatch):
+    old = tmp_path / "old"
+    before = {path: path.read_bytes() for path in recipes.write(result(), old)}
 
-    with pytest.raises(OSError, match="disk full"):
-        recipes.write(result(figure=Broken()), tmp_path / "new" / "folder")
-    assert list(tmp_path.iterdir()) == []
+    def full(_):
+        raise OSError(errno.ENOSPC, "disk full")
 
-    paths = recipes.write(result(), tmp_path)
-    before = {path: path.read_bytes() for path in paths}
-    with pytest.raises(OSError, match="disk full"):
-        recipes.write(result(figure=Broken()), tmp_path)
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    monkeypatch.setattr(os, "fsync", full)  # the first of the files is written by then
+    for out in (tmp_path / "new" / "folder", old):
+        with pytest.raises(OSError, match="disk full"):
+            recipes.write(result(), out)
+    assert list(tmp_path.iterdir()) == [old]
+    assert {path: path.read_bytes() for path in old.iterdir()} == before
+
+
+def test_values_that_are_not_finite_are_kept_apart(tmp_path):
+    """NaN, an overflow and a search without result are different findings."""
+    values = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+    checks = tuple(Check.between(name, value, 0.0, 1.0) for name, value in values.items())
+    options = {"stop": math.inf, "rates": (0.5, math.nan), "base": Path("x.npz")}
+    one = dataclasses.replace(result(), checks=checks, options=options)
+    recipes.write(one, tmp_path)
+    record = json.loads((tmp_path / "fake.json").read_text())
+    assert [check["value"] for check in record["checks"]] == list(values)
+    assert record["options"] == {"stop": "inf", "rates": [0.5, "nan"], "base": "x.npz"}
+
+
+def test_only_files_that_a_run_of_the_recipe_wrote_are_replaced(tmp_path):
+    recipes.write(result(), tmp_path)
+    assert len(recipes.write(result(), tmp_path)) == 5
+    notes, data = tmp_path / "fake.md", tmp_path / "fake.nc"
+    notes.write_text("my notes on the run")
+    data.write_bytes(b"mine")
+    with pytest.raises(OSError, match=r"fake.nc, .*fake.md: not written by gdln_jax"):
+        recipes.write(result(), tmp_path)
+    assert notes.read_text() == "my notes on the run"
+    # The records of 0.1.0 do not list their files.
+    record = json.loads((tmp_path / "fake.json").read_text())
+    del record["files"]
+    (tmp_path / "fake.json").write_text(json.dumps(record))
+    assert len(recipes.write(result(), tmp_path)) == 5
+    for strange in ('{"recipe": "xor"}', "[]", "{"):
+        (tmp_path / "fake.json").write_text(strange)
+        with pytest.raises(OSError, match=r"fake\.json"):
+            recipes.write(result(), tmp_path)
 
 
 # ------------------------------------------------------------------ catalogue

@@ -5,9 +5,11 @@ processes are real ones: an exception, a failed check and a kill happen as they 
 """
 
 import json
+import math
 import os
 import re
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -289,6 +291,23 @@ def test_records_of_an_earlier_version_are_shown(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("value", "shown"),
+    [(math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf"), (None, "not finite")],
+)
+def test_values_that_are_not_finite_are_shown(tmp_path, value, shown):
+    """The records of 0.1.0 have null for all of them."""
+    check = Check.below("error", value or 0.0, -math.inf).as_dict()
+    check |= {"value": None} if value is None else {}
+    record = {"passed": False, "verdict": "v", "checks": [check], "notes": [], "options": {}}
+    (tmp_path / "good.json").write_text(json.dumps({**record, "versions": {}}, allow_nan=False))
+    found = report.outcome(ENTRIES["good"], tmp_path)
+    text = report.write_report([found], tmp_path / "r.html").read_text()
+    assert f"error = {shown}, wanted" in text
+    report.write_index([found], tmp_path)
+    assert f"| error | {shown} |" in (tmp_path / "index.md").read_text()
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.26, "0.3 s"), (59.4, "59 s"), (185, "3 min 05 s"), (4321, "1 h 12 min")],
 )
@@ -340,7 +359,7 @@ def test_reproduce_all_report_and_quick(gdln, tmp_path):
     assert "good             passed, 1 of 1 checks" in done.stdout
     assert (tmp_path / "out" / "index.html").is_file()
     assert json.loads((tmp_path / "out/good/good.json").read_text())["options"] == {"seeds": 3}
-    (tmp_path / "out" / "good" / "good.json").unlink()
+    shutil.rmtree(tmp_path / "out" / "good")
     done = gdln("report", "--out", "r.html")
     assert done.exit_code == 1
     assert "fails (checks failed)" in done.output
@@ -352,6 +371,48 @@ def test_reproduce_all_report_and_quick(gdln, tmp_path):
     assert done.exit_code == 0, done.output
     assert json.loads((tmp_path / "out/good/good.json").read_text())["options"] == {"seeds": 1}
     assert (tmp_path / "out" / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("out/index.html", "reproduce all"),
+        ("out/index.md", "reproduce all"),
+        ("out/good/good.md", "reproduce all"),
+        ("out/good/good.log", "reproduce all"),
+        ("out/good/good.log", "report --quick --out page.html"),
+        ("out/report.html", "report --quick"),
+    ],
+)
+def test_files_of_the_user_are_refused_by_name(gdln, tmp_path, place, words):
+    own = tmp_path / place
+    own.parent.mkdir(parents=True)
+    own.write_text("mine")
+    done = gdln(*words.split())
+    assert done.exit_code == 2, done.output
+    assert f"{place}: not written by gdln_jax" in " ".join(done.output.split())
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [own]
+    assert own.read_text() == "mine"
+
+
+def test_files_of_an_earlier_run_are_replaced(ran, tmp_path):
+    ended, _, out = ran
+    entries = [one.entry for one in ended]
+    assert report.foreign_files(entries, out) == []
+    assert report.foreign_pages(report.index_files(out)) == []
+    shutil.copytree(out, tmp_path, dirs_exist_ok=True)
+    for name in ("good", "breaks"):  # the logs of 0.1.0 began with what the recipe said
+        (tmp_path / name / f"{name}.log").write_text("estimate: 3 s")
+    assert report.foreign_files(entries, tmp_path) == []
+    (tmp_path / "breaks" / "breaks.failed.json").unlink()
+    assert report.foreign_files(entries, tmp_path) == [tmp_path / "breaks" / "breaks.log"]
+
+
+def test_a_page_that_the_user_names_is_replaced(gdln, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "named.html").write_text("another page")
+    assert gdln("report", "--out", "named.html").exit_code == 1
+    assert "figures and checks" in (tmp_path / "named.html").read_text()
 
 
 @pytest.mark.parametrize(

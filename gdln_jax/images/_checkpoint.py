@@ -4,9 +4,9 @@ One file per training: a line of JSON (what was trained, how far) and then the a
 by Equinox. A reader sees the old one or the new one, never a part.
 """
 
+import glob
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from gdln_jax._files import mark, written_whole
 
 _FORMAT = "gdln_jax images 1"
 
@@ -36,27 +38,12 @@ def spec_hash(*parts: Any) -> str:
 
 def save(path: str | Path, spec: str, record: dict[str, Any], state: Any) -> None:
     """Write a checkpoint; `record` holds plain values, `state` is a pytree of arrays."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     head = json.dumps({"format": _FORMAT, "spec": spec, "record": record})
-    try:
-        with beside.open("wb") as file:
-            file.write(head.encode() + b"\n")
-            eqx.tree_serialise_leaves(file, state)
-            # Detects a file that was damaged later; writing itself is atomic.
-            file.write(b"end\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:  # the rename itself survives a power cut only once the folder is synced
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    with written_whole(Path(path)) as (beside,), beside.open("wb") as file:
+        file.write(head.encode() + b"\n")
+        eqx.tree_serialise_leaves(file, state)
+        # Detects a file that was damaged later; writing itself is atomic.
+        file.write(b"end\n")
 
 
 def restore(path: str | Path, spec: str, like: Any) -> tuple[dict[str, Any], Any] | None:
@@ -67,7 +54,7 @@ def restore(path: str | Path, spec: str, like: Any) -> tuple[dict[str, Any], Any
     **Raises:** `ValueError` for a damaged file or one of another training, with both hashes.
     """
     path = Path(path)
-    for left in path.parent.glob(f".{path.name}.tmp-*"):
+    for left in path.parent.glob(f"{glob.escape(mark(path))}*"):
         left.unlink(missing_ok=True)
     if not path.exists():
         return None

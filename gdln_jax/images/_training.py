@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from gdln_jax._checks import check_choice, check_integer, check_positive
+from gdln_jax._files import expanded, writable
 from gdln_jax.images._checkpoint import restore, save, spec_hash
 from gdln_jax.images._evaluate import (
     accuracy_in_base,
@@ -149,7 +150,8 @@ def train_images(
     and chance accuracies (in a batch of runs the others go on).
 
     **Raises:** `ValueError` for images, pattern or network that do not fit one another, or a
-    checkpoint of another training.
+    checkpoint of another training; `OSError`, before anything is trained, for a checkpoint that
+    cannot be written.
     """
     runs = net.encoders[0].ndim - 3
     test = images if test is None else test
@@ -164,9 +166,10 @@ def train_images(
     velocity = jax.tree.map(jnp.zeros_like, net)
     state = (net, velocity)
     history: dict[str, list[Any]] = {"steps": [], "losses": [], "trained": [], "untrained": []}
-    found = restore(checkpoint, spec, state) if checkpoint is not None else None
-    if found is not None:
-        history, state = found
+    if checkpoint is not None:
+        checkpoint = expanded(checkpoint)
+        with writable(checkpoint.parent):
+            history, state = restore(checkpoint, spec, state) or (history, state)
     # Arrays, so that another rate does not compile another program.
     scale = float(pattern.sum(axis=(-1, -2)).flat[0]) if settings.over == "sum" else 1.0
     dtype = net.encoders[0].dtype

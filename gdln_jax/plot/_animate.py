@@ -3,7 +3,6 @@
 Arrays in, one file out. Drawn by Agg whatever the backend, so that no display is needed.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from numpy.typing import ArrayLike
 
 from gdln_jax._checks import check_integer
+from gdln_jax._files import expanded, writable, written_whole
 from gdln_jax.plot._curves import mode_curves
 from gdln_jax.plot._maps import similarity
 from gdln_jax.plot._style import COLOURS, DOUBLE, figure, style
+from gdln_jax.plot._text import check_text
 
 _WRITERS: dict[str, Any] = {".gif": PillowWriter, ".mp4": FFMpegWriter}
 
@@ -42,8 +43,8 @@ def animate(
 
     **Arguments:**
 
-    - `path`: ends in `.gif` (written by Pillow) or `.mp4` (needs the program `ffmpeg`); its folder
-      is there.
+    - `path`: ends in `.gif` (written by Pillow) or `.mp4` (needs the program `ffmpeg`). A missing
+      folder is made; a film that is there is replaced when the new one is complete.
     - `t`: (time,), increasing, in units of tau.
     - `strengths`: (time, mode), as `measures.mode_strengths` reads them.
     - `representations`: (time, item, unit), the activity of a node for every item.
@@ -57,9 +58,11 @@ def animate(
     Returns the path. Cost: under .1 s a frame.
 
     **Raises:** `ValueError` for arrays whose times or items do not fit, values that are not
-    finite, or another ending; `RuntimeError` for `.mp4` without `ffmpeg`.
+    finite, another ending, or names with TeX that matplotlib cannot read; `RuntimeError` for `.mp4`
+    without `ffmpeg`; `OSError` where the file cannot be written, before anything is drawn where
+    that can be known.
     """
-    path = Path(path)
+    path = expanded(path)
     t, strengths, points = _checked(t, strengths, representations)
     items = points.shape[1]
     theory = _fitting(theory, "theory", "(time, mode)", strengths.shape)
@@ -69,10 +72,13 @@ def animate(
     names = [str(k + 1) for k in range(items)] if names is None else list(names)
     if len(names) != items:
         raise ValueError(f"names has {len(names)} entries for {items} items.")
+    for name in names:
+        check_text(str(name), "a name")
     frames = check_integer(frames, "frames", minimum=2)
+    dpi = check_integer(dpi, "dpi", minimum=10)
     writer = _writer(path, check_integer(fps, "fps", minimum=1))
     shown = np.unique(np.linspace(0, len(t) - 1, frames).round().astype(int))
-    with style():
+    with writable(path.parent), style():
         fig = figure(DOUBLE, 2.5)
         FigureCanvasAgg(fig)
         film = _Film(fig, t, strengths, theory, points, names)
@@ -81,16 +87,10 @@ def animate(
         film.show(len(t) - 1)
         fig.canvas.draw()
         fig.set_layout_engine("none")
-        # Written beside and renamed: a film that breaks off leaves nothing, and an older one as is.
-        beside = path.with_name(f".{path.stem}.tmp-{os.getpid()}{path.suffix}")
-        try:
-            with writer.saving(fig, str(beside), check_integer(dpi, "dpi", minimum=10)):
-                for k in shown:
-                    film.show(int(k))
-                    writer.grab_frame()
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+        with written_whole(path) as (beside,), writer.saving(fig, str(beside), dpi):
+            for k in shown:
+                film.show(int(k))
+                writer.grab_frame()
     return path
 
 

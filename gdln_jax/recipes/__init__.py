@@ -19,6 +19,7 @@ from gdln_jax.recipes._recipe import Recipe as Recipe
 from gdln_jax.recipes._recipe import Result as Result
 from gdln_jax.recipes._recipe import Standing as Standing
 from gdln_jax.recipes._recipe import silent as silent
+from gdln_jax.recipes._write import foreign as foreign
 from gdln_jax.recipes._write import write as write
 
 # In the order of the papers. Adding a recipe: its room and one entry here.

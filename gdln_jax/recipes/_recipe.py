@@ -102,8 +102,8 @@ class Check:
         return cls(name, value, f"{low:.4g} .. {high:.4g}", low <= value <= high, detail)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, where not-a-number and infinity are null."""
-        value = self.value if math.isfinite(self.value) else None
+        """Plain values for JSON; a value that is not finite is "nan", "inf" or "-inf"."""
+        value = self.value if math.isfinite(self.value) else str(float(self.value))
         return {
             "name": self.name,
             "value": value,

@@ -3,12 +3,16 @@
 Every file is written beside its place, synced and renamed, and only when all of them are complete.
 """
 
+import hashlib
+import io
 import json
+import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gdln_jax._files import expanded, refuse_foreign, written_whole
 from gdln_jax._machine import versions
 from gdln_jax.recipes._recipe import Result
 from gdln_jax.recipes._spread import spread_over_seeds
@@ -19,6 +23,8 @@ else:  # not loaded here, and not checked at run time
     Figure = Any
 
 FAILED = "CHECKS FAILED"
+# The record goes first: it says which of the others are ours.
+_ENDINGS = ("json", "png", "pdf", "nc", "md")
 
 
 def write(result: Result, out: Path | str, *, run: Mapping[str, Any] | None = None) -> list[Path]:
@@ -28,54 +34,63 @@ def write(result: Result, out: Path | str, *, run: Mapping[str, Any] | None = No
     number (netCDF-4), with options, checks and versions in its attributes. `NAME.json`, `NAME.md`:
     the checks. An error on the way leaves none of them behind, and older ones as they were. `run`
     says how it was made (the command gives seconds, device and setting), as plain values.
+
+    Raises:
+        OSError: a file cannot be written, or would replace one that no run of the recipe wrote.
     """
-    out = Path(out)
+    out = expanded(out)
+    refuse_foreign(foreign(result.name, out))
     figure = _drawn(result)
     record = _record(result, run or {})
-    made = _missing(out)
-    out.mkdir(parents=True, exist_ok=True)
-    writers: dict[str, Callable[[Path], object]] = {
-        "png": lambda path: figure.savefig(
-            path, format="png", dpi=200, metadata={"Software": None}
-        ),
-        "pdf": lambda path: figure.savefig(path, format="pdf", metadata={"CreationDate": None}),
-        "nc": lambda path: _write_data(result, record, path),
-        "json": lambda path: path.write_text(
-            json.dumps(
-                {**record, "text": result.text, "numbers": spread_over_seeds(result.data)},
-                indent=2,
-                allow_nan=False,
-            )
-            + "\n",
-            encoding="utf-8",
-        ),
-        "md": lambda path: path.write_text(_markdown(result, record), encoding="utf-8"),
+    contents = {
+        "png": _picture(figure, format="png", dpi=200, metadata={"Software": None}),
+        "pdf": _picture(figure, format="pdf", metadata={"CreationDate": None}),
+        "nc": _data(result, record),
+        "md": _markdown(result, record).encode(),
     }
-    beside = {ending: out / f".{result.name}.{ending}.tmp-{os.getpid()}" for ending in writers}
-    try:
-        for ending, path in beside.items():
-            writers[ending](path)
-            _sync(path)
-    except BaseException:
-        for path in beside.values():
-            path.unlink(missing_ok=True)
-        for folder in made:  # only those made here, and only while empty
-            folder.rmdir()
-        raise
-    places = [out / f"{result.name}.{ending}" for ending in writers]
-    for path, place in zip(beside.values(), places, strict=True):
-        path.replace(place)
+    files = {f"{result.name}.{ending}": _digest(content) for ending, content in contents.items()}
+    whole = {
+        **record, "text": result.text, "numbers": spread_over_seeds(result.data), "files": files,
+    }  # fmt: skip
+    contents["json"] = (json.dumps(whole, indent=2, allow_nan=False) + "\n").encode()
+    places = [out / f"{result.name}.{ending}" for ending in _ENDINGS]
+    with written_whole(*places) as beside:
+        for path, ending in zip(beside, _ENDINGS, strict=True):
+            path.write_bytes(contents[ending])
     return places
 
 
-def _missing(folder: Path) -> list[Path]:
-    """The folders that making `folder` will make, innermost first."""
-    return [path for path in (folder, *folder.parents) if not path.exists()]
+def foreign(name: str, out: Path) -> list[Path]:
+    """The files in `out` that `write` would replace although no run of recipe `name` wrote them.
+
+    `NAME.json` lists what was written with it; the records of 0.1.0 do not, and are believed.
+    """
+    places = {ending: out / f"{name}.{ending}" for ending in _ENDINGS}
+    there = {ending: place for ending, place in places.items() if os.path.lexists(place)}
+    try:
+        record = json.loads(places["json"].read_text(encoding="utf-8"))
+        if record["recipe"] != name:
+            return list(there.values())
+    except (OSError, ValueError, TypeError, KeyError):
+        return list(there.values())
+    known = record.get("files")
+    if known is None:
+        return []
+    return [
+        place
+        for ending, place in there.items()
+        if ending != "json" and known.get(place.name) != _digest(place.read_bytes())
+    ]
 
 
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _picture(figure: Figure, **options: Any) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, **options)
+    return file.getvalue()
 
 
 def _drawn(result: Result) -> Figure:
@@ -104,20 +119,31 @@ def _record(result: Result, run: Mapping[str, Any]) -> dict[str, Any]:
         "verdict": result.verdict,
         "checks": [check.as_dict() for check in result.checks],
         "notes": list(result.notes),
-        "options": json.loads(json.dumps(dict(result.options or {}), default=str)),
+        "options": _plain(dict(result.options or {})),
         "versions": versions(),
         "run": dict(run),
     }
 
 
-def _write_data(result: Result, record: dict[str, Any], path: Path) -> None:
+def _plain(value: Any) -> Any:
+    """What JSON holds: numbers that are not finite, and all that it does not know, as texts."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return value if isinstance(value, float) and math.isfinite(value) else str(value)
+
+
+def _data(result: Result, record: dict[str, Any]) -> bytes:
     data = result.data.assign_attrs(
         {
             key: value if isinstance(value, str) else json.dumps(value)
             for key, value in record.items()
         }
     )
-    data.to_netcdf(path, engine="h5netcdf")
+    return bytes(data.to_netcdf(engine="h5netcdf"))
 
 
 def _markdown(result: Result, record: dict[str, Any]) -> str:

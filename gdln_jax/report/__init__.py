@@ -5,6 +5,7 @@ alone, so that it can be made again, and be read while recipes still run. Floor 
 recipes: may import from floors 0-6. Imports nothing heavy.
 """
 
+from gdln_jax.report._all import foreign_files as foreign_files
 from gdln_jax.report._all import reproduce_all as reproduce_all
 from gdln_jax.report._outcome import Outcome as Outcome
 from gdln_jax.report._outcome import State as State
@@ -12,5 +13,7 @@ from gdln_jax.report._outcome import outcome as outcome
 from gdln_jax.report._outcome import outcomes as outcomes
 from gdln_jax.report._pages import INDEX as INDEX
 from gdln_jax.report._pages import duration as duration
+from gdln_jax.report._pages import foreign_pages as foreign_pages
+from gdln_jax.report._pages import index_files as index_files
 from gdln_jax.report._pages import write_index as write_index
 from gdln_jax.report._pages import write_report as write_report

@@ -4,21 +4,22 @@ A compiled program holds memory maps and Linux ends a process at 65,530 of them,
 together would reach; and a recipe that crashes must not take the others along.
 """
 
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
+from gdln_jax import _signals
 from gdln_jax._machine import moment
-from gdln_jax.recipes import Entry
+from gdln_jax.recipes import Entry, foreign
 from gdln_jax.report._outcome import (
     Outcome,
     State,
     forget_failure,
+    has_failure,
     note_failure,
     outcome,
     outcomes,
@@ -70,28 +71,53 @@ def reproduce_all(
         changed(told)
         return told
 
-    before = signal.signal(signal.SIGTERM, _terminated)
-    try:
-        for entry in entries:
-            tell(entry.name)
-            ended = _run_one(entry, out / entry.name, [*(command or GDLN)], options(entry), since)
-            rest.remove(entry.name)
-            if ended.state is not State.PASSED and not keep_going:
-                break
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        told = tell(None)
+    with _signals.raised():
+        try:
+            for entry in entries:
+                tell(entry.name)
+                words = [*(command or GDLN)]
+                ended = _run_one(entry, out / entry.name, words, options(entry), since)
+                rest.remove(entry.name)
+                if ended.state is not State.PASSED and not keep_going:
+                    break
+        finally:
+            told = tell(None)
     return told
+
+
+def foreign_files(entries: Iterable[Entry], out: Path) -> list[Path]:
+    """What `reproduce_all` would replace in `out` although it did not write it."""
+    found: list[Path] = []
+    for name in (entry.name for entry in entries):
+        folder = out / name
+        log = _log(folder, name)
+        strange = foreign(name, folder)
+        # Logs of 0.1.0 do not begin with their command, but have a result beside them.
+        ours = not strange and (has_failure(folder, name) or (folder / f"{name}.json").exists())
+        if os.path.lexists(log) and not (ours or log.read_bytes().startswith(_head(name))):
+            strange.append(log)
+        found += strange
+    return found
+
+
+def _log(folder: Path, name: str) -> Path:
+    return folder / f"{name}.log"
+
+
+def _head(name: str) -> bytes:
+    return f"$ gdln reproduce {name}\n".encode()
 
 
 def _run_one(
     entry: Entry, folder: Path, command: list[str], options: Sequence[str], since: str
 ) -> Outcome:
     folder.mkdir(parents=True, exist_ok=True)
-    log = folder / f"{entry.name}.log"
+    log = _log(folder, entry.name)
     start = time.monotonic()
     words = [*command, "reproduce", entry.name, "--out", str(folder), *options]
     with log.open("wb") as file:
+        file.write(_head(entry.name))
+        file.flush()
         process = subprocess.Popen(  # noqa: S603 (this command, with names of the catalogue)
             words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
         )
@@ -102,7 +128,7 @@ def _run_one(
     if code in _WITH_A_RESULT and outcome(entry, folder, since=since).record:
         forget_failure(folder, entry.name)
     else:
-        text = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        text = log.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
         how = f"after {time.monotonic() - start:.0f} s {_end_in_words(code)}"
         trouble = "\n".join([how, *text[-_LAST_LINES:]])
         note_failure(folder, entry.name, ended=moment(), trouble=trouble)
@@ -128,8 +154,3 @@ def _end_in_words(code: int) -> str:
         return f"it was ended by the signal {signal.Signals(-code).name}"
     except ValueError:
         return f"it was ended by the signal {-code}"
-
-
-def _terminated(number: int, frame: FrameType | None) -> NoReturn:
-    del frame
-    sys.exit(128 + number)

@@ -1,13 +1,13 @@
 """How a recipe ended, read from the files that it left: its record, or a note of its failure."""
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from gdln_jax._files import write
 from gdln_jax.recipes import CATALOGUE, Entry
 
 
@@ -115,9 +115,8 @@ def outcome(entry: Entry, folder: Path, *, since: str = "") -> Outcome:
 
 def note_failure(folder: Path, name: str, *, ended: str, trouble: str) -> None:
     """Leave in `folder` that `name` broke off without a record."""
-    folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"recipe": name, "ended": ended, "trouble": trouble}, indent=2)
-    write_whole(_failure_file(folder, name), text + "\n")
+    write(_failure_file(folder, name), text + "\n")
 
 
 def forget_failure(folder: Path, name: str) -> None:
@@ -125,18 +124,9 @@ def forget_failure(folder: Path, name: str) -> None:
     _failure_file(folder, name).unlink(missing_ok=True)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file beside its place, sync, and rename: readers see the old one or the new one."""
-    beside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    try:
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+def has_failure(folder: Path, name: str) -> bool:
+    """Whether `note_failure` has written there."""
+    return "trouble" in _read(_failure_file(folder, name))
 
 
 def _failure_file(folder: Path, name: str) -> Path:

@@ -5,16 +5,19 @@ spans, and tables where a recipe has a text of its own.
 """
 
 import base64
+import os
 import platform
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from gdln_jax import __version__
+from gdln_jax._files import write
 from gdln_jax._machine import cores, moment
-from gdln_jax.report._outcome import Outcome, State, write_whole
+from gdln_jax.report._outcome import Outcome, State
 
 INDEX = "index.html"
+_TITLE = b"Gated deep linear networks: figures and checks"
 
 
 def write_index(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
@@ -23,11 +26,24 @@ def write_index(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
     Each file is replaced as a whole, so that it can be read, or this process be killed, at any
     time.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    page, text = folder / INDEX, folder / "index.md"
-    write_whole(page, _render("page.html", outcomes, folder=folder, embedded=False))
-    write_whole(text, _render("index.md", outcomes, folder=folder, embedded=False))
+    page, text = index_files(folder)
+    write(page, _render("page.html", outcomes, folder=folder, embedded=False))
+    write(text, _render("index.md", outcomes, folder=folder, embedded=False))
     return [page, text]
+
+
+def index_files(folder: Path) -> list[Path]:
+    """What `write_index` writes."""
+    return [folder / INDEX, folder / "index.md"]
+
+
+def foreign_pages(pages: Iterable[Path]) -> list[Path]:
+    """Those that are there and are no pages of this package; each of its own has the same title."""
+    return [
+        page
+        for page in pages
+        if os.path.lexists(page) and not (page.is_file() and _TITLE in page.read_bytes()[:20_000])
+    ]
 
 
 def write_report(outcomes: Sequence[Outcome], file: Path) -> Path:
@@ -35,9 +51,7 @@ def write_report(outcomes: Sequence[Outcome], file: Path) -> Path:
 
     About 4/3 of the pictures' size, some 5 MB for all recipes.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, _render("page.html", outcomes, folder=file.parent, embedded=True))
-    return file
+    return write(file, _render("page.html", outcomes, folder=file.parent, embedded=True))
 
 
 def _render(template: str, outcomes: Sequence[Outcome], *, folder: Path, embedded: bool) -> str:
@@ -140,8 +154,10 @@ def _as_cell(text: str) -> str:
     return " ".join(str(text).replace("|", "\\|").split())
 
 
-def _as_number(value: float | int | None) -> str:
-    return "not finite" if value is None else f"{value:.4g}"
+def _as_number(value: float | int | str | None) -> str:
+    if value is None:  # the records of 0.1.0, and a median of nothing
+        return "not finite"
+    return value if isinstance(value, str) else f"{value:.4g}"
 
 
 def duration(seconds: float | int | None) -> str:
