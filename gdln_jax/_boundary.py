@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gdln_jax._arrays import check_real
 from gdln_jax._checks import check_positive
 from gdln_jax._data import GatedData, is_concrete
 from gdln_jax._graph import Graph
@@ -54,12 +56,58 @@ def check_gated_data(data: Any) -> None:
     raise ValueError(f"data is a {type(data).__name__}, not GatedData: {cure}.")
 
 
+# What of this package is no model, although a model stands in its place now and then.
+_MAKE_ONE = (
+    "the model comes first, the data second: make one by gdln.GatedNetwork.init(graph, "
+    "gdln.init.orthogonal(0.1), key=jax.random.key(0))"
+)
+_REDUCED = (
+    "it holds reduced equations, not weights: solve those, reduction.solve(b0, ts), or pass the "
+    "network that they stand for, reduction.embed(b0)"
+)
+_RESULT = "it is the result of a run: pass the network of it that you mean, say run.final"
+_NO_MODELS = {
+    **dict.fromkeys(("Graph", "GatedData", "PackedData", "Schedule", "ImageSet"), _MAKE_ONE),
+    "Task": "make a model for its .graph, by gdln.GatedNetwork.init(task.graph, "
+    "gdln.init.orthogonal(0.1), key=jax.random.key(0)), and pass its .data second",
+    **dict.fromkeys(("Reduction", "Quotient"), _REDUCED),
+    **dict.fromkeys(("Trajectory", "ReducedTrajectory"), _RESULT),
+    "EdgeView": "pass the network itself, not its .weights",
+}
+
+
 def check_model(model: Any) -> None:
-    """Raise `ValueError` for a graph or data where a model is wanted."""
-    if isinstance(model, Graph | GatedData | Schedule):
+    """Raise `ValueError` for what is no model, and for weights that no training can use.
+
+    Any pytree with floating-point arrays may be one. Complex weights have no gradient flow here,
+    and precisions below float32 lose small updates.
+    """
+    kind = type(model)
+    if kind.__module__.startswith("gdln_jax") and kind.__name__ in _NO_MODELS:
+        raise ValueError(f"model is a {kind.__name__}; {_NO_MODELS[kind.__name__]}.")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(model):
+        if eqx.is_inexact_array(leaf):
+            check_real(leaf.dtype, f"model{jax.tree_util.keystr(path)}")
+
+
+def check_predicts(model: Any) -> None:
+    """Raise `ValueError` unless `model` is one that can be called on data."""
+    check_model(model)
+    if not callable(model):
         raise ValueError(
-            f"model is a {type(model).__name__}; the model comes first, the data second: make one "
-            "by gdln.GatedNetwork.init(graph, gdln.init.orthogonal(0.1), key=jax.random.key(0))."
+            f"model is a {type(model).__name__}, which cannot be called: this loss needs a model "
+            "that maps data to {output node: predictions}, such as a gdln.GatedNetwork; for other "
+            "pytrees pass a loss of your own, loss(model, data)."
+        )
+
+
+def check_single(model: Any, batch: tuple[int, ...]) -> None:
+    """Raise `ValueError` for a batch of models, of leading shape `batch`, where one is wanted."""
+    if batch:
+        raise ValueError(
+            f"this {type(model).__name__} is a batch of shape {batch}, and one network is wanted: "
+            "map over them, jax.vmap(lambda net: net(data))(nets), or take one of them, "
+            "jax.tree.map(lambda leaf: leaf[0], nets)."
         )
 
 

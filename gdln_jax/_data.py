@@ -5,7 +5,7 @@ replaces the examples of each by a few weighted pseudo-examples with the same se
 which is exact for squared error and gated linear maps. Floor 1: may import floor 0.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -13,8 +13,15 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
+from gdln_jax._arrays import (
+    SeveralArrays,
+    check_row_labels,
+    common_dtype,
+    own_copy,
+    real_array,
+)
 from gdln_jax._checks import check_keys, listed
 from gdln_jax._graph import Graph
 
@@ -24,7 +31,7 @@ _SHAPE_HINTS = {
     (1, 0): ": one gate per example, e.g. np.full(n, gate)",
     (1, 2): ": a gate is one number per example, for all units of a node or edge alike",
 }
-_FLOATS = (np.dtype("float32"), np.dtype("float64"))
+_WEIGHTS_HINT = ": one weight per example, for all its inputs and outputs alike"
 
 
 def is_concrete(tree: Any) -> bool:
@@ -48,7 +55,7 @@ class Patterns(eqx.Module):
         return f"Patterns({self.count} gate patterns over {self.index.shape[0]} examples)"
 
 
-class GatedData(eqx.Module):
+class GatedData(SeveralArrays, eqx.Module):
     """`n` weighted examples; each fixes inputs, targets and gates.
 
     **Arguments:**
@@ -98,17 +105,26 @@ class GatedData(eqx.Module):
                     f"{name} must be a mapping from name to an array (examples,), got "
                     f"{type(value).__name__}."
                 )
-        dtype = _common_dtype((inputs, targets, node_gates, edge_gates, weights))
-        self.inputs = {k: _array(v, f"inputs[{k!r}]", 2, dtype) for k, v in inputs.items()}
+        fields = {
+            "inputs": inputs,
+            "targets": targets,
+            "node_gates": node_gates,
+            "edge_gates": edge_gates,
+        }
+        given = {f"{f}[{k!r}]": v for f, arrays in fields.items() for k, v in arrays.items()}
+        if weights is not None:
+            given["weights"] = weights
+        raw = {name: real_array(value, name) for name, value in given.items()}
+        check_row_labels(given)
+        dtype = common_dtype([(given[name], raw[name]) for name in given])
+        self.inputs, self.targets, self.node_gates, self.edge_gates = (
+            {k: _placed(raw[f"{f}[{k!r}]"], f"{f}[{k!r}]", ndim, dtype) for k in fields[f]}
+            for f, ndim in zip(fields, (2, 2, 1, 1), strict=True)
+        )
         first = next(iter(self.inputs))
         n = self.inputs[first].shape[0]
         if n == 0:
             raise ValueError(f"inputs[{first!r}] has no examples.")
-        self.targets = {k: _array(v, f"targets[{k!r}]", 2, dtype) for k, v in targets.items()}
-        self.node_gates, self.edge_gates = (
-            {k: _array(v, f"{name}[{k!r}]", 1, dtype) for k, v in gates.items()}
-            for name, gates in (("node_gates", node_gates), ("edge_gates", edge_gates))
-        )
         for field in ("inputs", "targets", "node_gates", "edge_gates"):
             for k, v in getattr(self, field).items():
                 if v.shape[0] != n:
@@ -117,7 +133,7 @@ class GatedData(eqx.Module):
                         f"{n}; all arrays need the same leading length"
                         f"{_transposed(v, n)}."
                     )
-        self.weights = _weights(weights, n, first, dtype)
+        self.weights = _weights(raw.get("weights"), n, first, dtype)
 
     @property
     def num_examples(self) -> int:
@@ -153,10 +169,23 @@ class GatedData(eqx.Module):
         check_keys(self.node_gates, graph.nodes, "node_gates", "a node of the graph")
         check_keys(self.edge_gates, graph.edge_index, "edge_gates", "an edge of the graph")
 
-    def take(self, index: Int[Array, " m"] | Int[np.ndarray, " m"]) -> "GatedData":
-        """Return the examples at `index` (repeats allowed), their weights scaled to sum 1."""
+    def take(self, index: ArrayLike | Sequence[int]) -> "GatedData":
+        """Return the examples at `index` (repeats allowed), their weights scaled to sum 1.
+
+        `index` numbers examples from 0 (from -1 backwards), or says for each whether to take it.
+
+        **Raises:** `ValueError` for an example that does not exist, or when all that are taken
+        weigh 0 (of traced numbers and weights NaN is taken instead).
+        """
+        index = _known_index(index, self.num_examples)
         picked = jax.tree.map(lambda leaf: leaf[index], self)
         total = picked.weights.sum()
+        if is_concrete(total) and not total > 0:
+            raise ValueError(
+                f"the {picked.weights.size} examples taken weigh 0 together, so no mean over "
+                "them exists; take some that count, or give them weights: "
+                "GatedData(data.inputs, data.targets, data.node_gates, data.edge_gates, weights)."
+            )
         return eqx.tree_at(lambda data: data.weights, picked, picked.weights / total)
 
     def patterns(self) -> Patterns:
@@ -232,42 +261,13 @@ class GatedData(eqx.Module):
         )
 
 
-def _common_dtype(given: Any) -> np.dtype:
-    """float32 if all floating-point arrays are, else the default float."""
-    found = {leaf.dtype for leaf in jax.tree.leaves(given) if hasattr(leaf, "dtype")}
-    floats = {dtype for dtype in found if dtype in _FLOATS}
-    single = np.dtype("float32")
-    return single if floats == {single} else np.dtype(jnp.result_type(float))
-
-
-def _array(value: Any, name: str, ndim: int, dtype: np.dtype) -> Array:
-    if isinstance(value, jax.core.Tracer):
-        array = value.astype(dtype)
-    else:
-        try:
-            raw = np.asarray(value)
-        except ValueError:  # rows of unequal length
-            raise ValueError(f"{name} is no array: its rows differ in length.") from None
-        low = jnp.issubdtype(raw.dtype, jnp.floating) and raw.dtype not in _FLOATS
-        if raw.dtype.kind not in "fiub" and not low:
-            raise ValueError(
-                f"{name} has dtype {raw.dtype}; it must hold real numbers (a gate is a number, "
-                "say 0 or 1)."
-            )
-        if low:
-            raise ValueError(
-                f"{name} has dtype {raw.dtype}; use float32 or float64: learning from small "
-                "initial weights underflows in lower precision."
-            )
-        if not np.all(np.isfinite(raw)):
-            where = tuple(int(i) for i in np.argwhere(~np.isfinite(raw))[0])
-            raise ValueError(f"{name} is not finite at index {where} (value {raw[where]}).")
-        array = jnp.asarray(raw, dtype)
-    if array.ndim != ndim:
+def _placed(raw: Any, name: str, ndim: int, dtype: np.dtype) -> Array:
+    """Our own copy of an array that has passed `real_array`, if its number of axes is right."""
+    if raw.ndim != ndim:
         wanted = "(examples, features)" if ndim == 2 else "(examples,)"
-        hint = _SHAPE_HINTS.get((ndim, array.ndim), "")
-        raise ValueError(f"{name} has shape {array.shape}; expected {wanted}{hint}.")
-    return array
+        hint = _WEIGHTS_HINT if name == "weights" else _SHAPE_HINTS.get((ndim, raw.ndim), "")
+        raise ValueError(f"{name} has shape {raw.shape}; expected {wanted}{hint}.")
+    return own_copy(raw, dtype, name)
 
 
 def _transposed(array: Array, n: int) -> str:
@@ -277,10 +277,10 @@ def _transposed(array: Array, n: int) -> str:
     return ""
 
 
-def _weights(weights: Any, n: int, first: str, dtype: np.dtype) -> Array:
-    if weights is None:
+def _weights(raw: Any, n: int, first: str, dtype: np.dtype) -> Array:
+    if raw is None:
         return jnp.full((n,), 1 / n, dtype=dtype)
-    array = _array(weights, "weights", 1, dtype)
+    array = _placed(raw, "weights", 1, dtype)
     if array.shape[0] != n:
         raise ValueError(
             f"weights has {array.shape[0]} entries but inputs[{first!r}] has {n} examples."
@@ -292,6 +292,24 @@ def _weights(weights: Any, n: int, first: str, dtype: np.dtype) -> Array:
         if float(array.sum()) <= 0:
             raise ValueError("weights sum to 0; at least one example needs a positive weight.")
     return array / array.sum()
+
+
+def _known_index(index: Any, n: int) -> Any:
+    """`index` as an array, checked where it can be seen: JAX would take the last example for n."""
+    if isinstance(index, jax.core.Tracer):
+        return index
+    index = np.asarray(index)
+    if index.dtype == bool and index.shape == (n,):
+        return np.flatnonzero(index)
+    if index.ndim != 1 or index.dtype.kind not in "iu" or not index.size:
+        raise ValueError(
+            f"index has shape {index.shape} and dtype {index.dtype}; pass the numbers of the "
+            f"examples to take, (m,) whole numbers, or a mask ({n},) of booleans."
+        )
+    outside = index[(index < -n) | (index >= n)]
+    if outside.size:
+        raise ValueError(f"index names example {outside[0]}, but there are {n}, numbered from 0.")
+    return index
 
 
 def _check_nodes(

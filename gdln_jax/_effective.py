@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 
 from gdln_jax._checks import check_choice, check_integer, check_positive
 from gdln_jax._modes import ModeStrengths
-from gdln_jax._network import GatedNetwork
+from gdln_jax._network import GatedNetwork, check_network
 from gdln_jax._reduction import Reduction
 
 # SCIENCE E14: of a ReLU layer only units that are active on an example pass it on; early on a
@@ -76,6 +76,12 @@ def effective_initial(
     that is no finite number above 0.
     """
     tau = check_positive(tau, "tau")
+    if not isinstance(reduction, Reduction):
+        raise ValueError(
+            f"reduction is a {type(reduction).__name__}; the reduction comes first, "
+            "gdln.reduce(graph, data), the network second."
+        )
+    check_network(net)
     if reduction.coupled:
         raise ValueError("effective_initial needs a diagonal reduction, not a coupled one.")
     strengths, misalignment = reduction.project(net)

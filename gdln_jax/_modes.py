@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from gdln_jax._arrays import ArrayMapping, SeveralArrays
 from gdln_jax._checks import check_keys
 from gdln_jax._data import is_concrete
 from gdln_jax._graph import Graph
@@ -20,7 +21,7 @@ from gdln_jax._network import EdgeView, gather, scatter
 from gdln_jax._plan import Stage
 
 
-class ModeStrengths(eqx.Module):
+class ModeStrengths(SeveralArrays, eqx.Module):
     """Mode strengths b_e of every edge; reads like a mapping edge -> (..., mode).
 
     The leaves are one stack (edge, mode) per bundle of the graph, so that compile time does not
@@ -92,7 +93,7 @@ class ModeStrengths(eqx.Module):
 Mapping.register(ModeStrengths)  # type: ignore[attr-defined]
 
 
-class FrameView(Mapping[str, tuple[Array, Array]]):
+class FrameView(ArrayMapping[tuple[Array, Array]]):
     """Read-only mapping edge -> (U_e, V_e)."""
 
     def __init__(self, graph: Graph, u: tuple[Array, ...], v: tuple[Array, ...]):

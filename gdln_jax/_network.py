@@ -11,9 +11,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from gdln_jax._boundary import check_gated_data, check_graph
+from gdln_jax._arrays import ArrayMapping, SeveralArrays, check_real, weight_array
+from gdln_jax._boundary import check_gated_data, check_graph, check_single
 from gdln_jax._checks import check_keys
 from gdln_jax._data import GatedData, is_concrete
 from gdln_jax._graph import Graph
@@ -22,7 +24,7 @@ from gdln_jax._plan import OutputTable, PackedData, Stage, pack, unpacked
 Stacks = tuple[Float[Array, "... _ _ _"], ...]
 
 
-class EdgeView(Mapping[str, Array]):
+class EdgeView(ArrayMapping[Array]):
     """Read-only mapping edge name -> weights, cut out of the stacks when asked for."""
 
     def __init__(self, graph: Graph, stacks: tuple[Array, ...], core: int = 2):
@@ -32,6 +34,11 @@ class EdgeView(Mapping[str, Array]):
         self._graph.edge(name)
         bundle, position = self._graph.slot[name]
         stack = self._stacks[bundle]
+        if not hasattr(stack, "ndim"):
+            raise ValueError(
+                f"the weights of {name!r} are cut out of a stack of several edges, so eqx.tree_at "
+                "cannot put others in their place: use network.with_weights({name: array})."
+            )
         return jnp.take(stack, position, axis=stack.ndim - self._core - 1)
 
     def __iter__(self) -> Iterator[str]:
@@ -45,7 +52,7 @@ class EdgeView(Mapping[str, Array]):
         return "{" + ", ".join(shapes) + (", ...}" if len(self) > 8 else "}")
 
 
-class GatedNetwork(eqx.Module):
+class GatedNetwork(SeveralArrays, eqx.Module):
     r"""A gated deep linear network: $h_v = g_v \sum_{q: t(q)=v} g_q W_q h_{s(q)}$.
 
     **Arguments:**
@@ -59,13 +66,16 @@ class GatedNetwork(eqx.Module):
 
     Calling it on `GatedData` (or `PackedData`) returns output node -> predictions (n, |v|).
 
-    **Raises:** `ValueError` that names the edge for missing, unknown or wrongly shaped weights.
+    **Raises:** `ValueError` that names the edge for missing, unknown or wrongly shaped weights,
+    weights that are not finite, complex, or of a precision below float32.
     """
 
     graph: Graph = eqx.field(static=True)
     stacks: Stacks
 
     def __init__(self, graph: Graph, weights: Mapping[str, Any]):
+        check_graph(graph)
+        _check_mapping(weights)
         check_keys(weights, graph.edge_index, "weights", "an edge of the graph")
         arrays = {}
         for edge in graph.edges:
@@ -73,9 +83,7 @@ class GatedNetwork(eqx.Module):
                 raise ValueError(
                     f"weights lacks edge {edge.name!r}, expected shape {graph.shape(edge.name)}."
                 )
-            array = jnp.asarray(weights[edge.name])
-            if not jnp.issubdtype(array.dtype, jnp.floating):
-                array = array.astype(float)
+            array = weight_array(weights[edge.name], f"weights[{edge.name!r}]")
             if array.shape != graph.shape(edge.name):
                 raise ValueError(
                     f"weights[{edge.name!r}] has shape {array.shape}; expected (|target|, "
@@ -96,9 +104,15 @@ class GatedNetwork(eqx.Module):
                 f"stacks have shapes {[s.shape for s in stacks]}; expected {wanted}, one per "
                 "bundle of the graph."
             )
+        stacks = tuple(
+            weight_array(stack, f"stacks[{k}]") if isinstance(stack, np.ndarray) else stack
+            for k, stack in enumerate(stacks)
+        )
+        for k, stack in enumerate(stacks):
+            check_real(stack.dtype, f"stacks[{k}]")
         network = object.__new__(cls)
         object.__setattr__(network, "graph", graph)
-        object.__setattr__(network, "stacks", tuple(stacks))
+        object.__setattr__(network, "stacks", stacks)
         return network
 
     @classmethod
@@ -118,6 +132,11 @@ class GatedNetwork(eqx.Module):
             raise ValueError(
                 f"init is {init!r}; pass an initialiser such as gdln.init.orthogonal(0.1)."
             )
+        if getattr(init, "__module__", "") == "gdln_jax.init" and "." not in init.__qualname__:
+            raise ValueError(
+                f"init is gdln.init.{init.__name__} itself; call it first, as in "
+                f"gdln.init.{init.__name__}(0.1)."
+            )
         check_graph(graph)
         weights = init(graph, key)
         if isinstance(weights, tuple):
@@ -130,11 +149,15 @@ class GatedNetwork(eqx.Module):
         return EdgeView(self.graph, self.stacks)
 
     def with_weights(self, weights: Mapping[str, Any]) -> "GatedNetwork":
-        """Return a copy in which the named edges have new weights."""
+        """Return a copy in which the named edges have new weights, in the network's precision.
+
+        The way to replace weights: `eqx.tree_at` sees whole stacks of edges only.
+        """
+        _check_mapping(weights)
         check_keys(weights, self.graph.edge_index, "weights", "an edge of the graph")
         stacks = list(self.stacks)
         for name, value in weights.items():
-            array = jnp.asarray(value)
+            array = weight_array(value, f"weights[{name!r}]")
             if array.shape[-2:] != self.graph.shape(name):
                 raise ValueError(
                     f"weights[{name!r}] has shape {array.shape}; expected {self.graph.shape(name)}."
@@ -203,6 +226,8 @@ class GatedNetwork(eqx.Module):
         return pairs
 
     def _activities(self, data: PackedData) -> list[Array | None]:
+        check_single(self, self.stacks[0].shape[:-3])
+
         def product(k: int, edges: Array | None, x: Array) -> Array:
             stack = self.stacks[k] if edges is None else self.stacks[k][edges]
             # HIGHEST: GPUs would otherwise multiply float32 in reduced precision and differ
@@ -218,6 +243,33 @@ class GatedNetwork(eqx.Module):
         lead = self.stacks[0].shape[:-3] if hasattr(self.stacks[0], "shape") else ()
         batch = f", batch {lead}" if lead else ""
         return f"GatedNetwork({len(self.graph.edges)} edges [{shapes}{more}]{batch})"
+
+
+def check_network(net: Any, name: str = "net") -> None:
+    """Raise `ValueError` unless `net` is a `GatedNetwork`."""
+    if isinstance(net, GatedNetwork):
+        return
+    if isinstance(getattr(net, "network", None), GatedNetwork):
+        remedy = "pass its .network"
+    elif hasattr(net, "pre_activations"):
+        remedy = (
+            "find gates that imitate a ReLU network (gdln.discover_gates, gdln.build_gated) and "
+            "pass the network of those"
+        )
+    else:
+        remedy = (
+            "make one by gdln.GatedNetwork.init(graph, gdln.init.orthogonal(0.1), "
+            "key=jax.random.key(0))"
+        )
+    raise ValueError(f"{name} is a {type(net).__name__}, not a GatedNetwork: {remedy}.")
+
+
+def _check_mapping(weights: Any) -> None:
+    if not isinstance(weights, Mapping):
+        raise ValueError(
+            f"weights is a {type(weights).__name__}; pass a mapping edge name -> array "
+            "(|target|, |source|)."
+        )
 
 
 def propagate(

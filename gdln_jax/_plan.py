@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gdln_jax._boundary import check_gated_data
+from gdln_jax._arrays import SeveralArrays
+from gdln_jax._boundary import check_gated_data, check_graph
 from gdln_jax._data import GatedData, is_concrete
 from gdln_jax._graph import Graph, NodeClass
 
@@ -67,7 +68,7 @@ class OutputTable(eqx.Module):
     example: Int[np.ndarray, "pair row"] | Int[Array, "pair row"]
 
 
-class PackedData(eqx.Module):
+class PackedData(SeveralArrays, eqx.Module):
     """A data set arranged for one architecture; made by `pack`.
 
     Can be used in place of `GatedData` wherever a `GatedNetwork` is evaluated or trained, and
@@ -117,6 +118,7 @@ def pack(graph: Graph, data: GatedData | PackedData) -> PackedData:
     **Raises:** `ValueError` for data that do not fit the graph (see `GatedData.validate`), or
     when called under jit, grad or vmap over the data.
     """
+    check_graph(graph)
     if isinstance(data, PackedData):
         if data.graph != graph:
             raise ValueError("the packed data were made for another graph; pack them anew.")

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._boundary import check_graph
+from gdln_jax._arrays import SeveralArrays
+from gdln_jax._boundary import check_gated_data, check_graph
 from gdln_jax._certificate import (
     named_classes,
     normal_component,
@@ -36,7 +37,7 @@ from gdln_jax._group_statistics import (
 )
 from gdln_jax._mode_data import make_mode_data
 from gdln_jax._modes import FrameView, ModeData, ModeStrengths, mode_loss
-from gdln_jax._network import GatedNetwork
+from gdln_jax._network import GatedNetwork, check_network
 from gdln_jax._path_table import PathTable, path_table
 from gdln_jax._plan import PackedData, pack
 from gdln_jax._projection import project
@@ -60,7 +61,7 @@ from gdln_jax._units import unit_nodes
 _MODES = ("raise", "warn", "coupled")
 
 
-class Reduction(eqx.Module):
+class Reduction(SeveralArrays, eqx.Module):
     """A gated deep linear network in aligned coordinates; made by `reduce`.
 
     - `frames`: edge -> (U_e (|t(e)|, mode), V_e (|s(e)|, mode)).
@@ -142,8 +143,7 @@ class Reduction(eqx.Module):
         all strengths, the combination that grows. Follow a run with one call per time, or with
         `align=False` from an embedded start: modes keep their labels when values cross.
         """
-        if not isinstance(net, GatedNetwork):
-            raise ValueError(f"net is a {type(net).__name__}; only a GatedNetwork has strengths b.")
+        check_network(net)
         if net.graph != self.graph:
             raise ValueError("the network has another graph than this reduction.")
         return project(net, self.u, self.v, align)
@@ -275,6 +275,13 @@ def reduce(
     check_graph(graph)
     check_choice(on_inexact, _MODES, "on_inexact")
     tol = check_positive(tol, "tol")
+    if not is_concrete(data):
+        raise ValueError(
+            "reduce() looks at values and cannot run under jit, grad or vmap: call it outside and "
+            "pass the reduction in as an argument; it is a pytree."
+        )
+    if not isinstance(data, PackedData):
+        check_gated_data(data)
     packed = pack(graph, data.compress() if isinstance(data, GatedData) else data)
     unit, sizes = unit_nodes(packed)
     frames = find_frames(unit, seed=seed)

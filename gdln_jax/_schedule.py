@@ -14,11 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from gdln_jax._arrays import SeveralArrays
 from gdln_jax._data import GatedData, is_concrete
 from gdln_jax._graph import Graph
 
 
-class Schedule(eqx.Module):
+class Schedule(SeveralArrays, eqx.Module):
     """Gated data that are piecewise constant in time.
 
     **Arguments:**
@@ -61,7 +62,7 @@ class Schedule(eqx.Module):
             kinds = sorted({type(data).__name__ for data in datas}) or ["nothing"]
             raise ValueError(f"datas needs one or more GatedData, got {', '.join(kinds)}.")
         self.data = _stacked(datas)
-        self.order = jnp.arange(len(datas)) if order is None else jnp.asarray(order)
+        self.order = jnp.arange(len(datas)) if order is None else jnp.array(order)
         if (times is None) == (steps is None):
             raise ValueError(
                 "give the switches as exactly one of times (for gradient_flow) and steps (for "
@@ -148,7 +149,7 @@ class Schedule(eqx.Module):
 
 def _checked_switches(values: Any, name: str) -> Array:
     """An array of times, in the default float, or of whole numbers of steps."""
-    array = jnp.asarray(values) if np.size(values) else jnp.zeros(np.shape(values), int)
+    array = jnp.array(values) if np.size(values) else jnp.zeros(np.shape(values), int)
     if array.ndim != 1:
         raise ValueError(f"{name} has shape {array.shape}; give the switches along one axis.")
     if is_concrete(array):

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from gdln_jax._boundary import check_gated_data, check_graph
 from gdln_jax._data import GatedData
 from gdln_jax._graph import Graph
-from gdln_jax._network import GatedNetwork
+from gdln_jax._network import GatedNetwork, check_network
 
 Path = tuple[str, ...]
 
@@ -108,6 +108,11 @@ def path_sum_gradient(
 
     **Raises:** `ValueError` when `net` and `stats` belong to different graphs.
     """
+    check_network(net)
+    if not isinstance(stats, PathStatistics):
+        raise ValueError(
+            f"stats is a {type(stats).__name__}; pass gdln.path_statistics(net.graph, data)."
+        )
     if net.graph != stats.graph:
         raise ValueError("the statistics were collected for another graph than the network's.")
     weights = dict(net.weights)

@@ -1,6 +1,6 @@
 """The result of gradient flow or training: times, losses, and the models as far as asked for.
 
-Floor 2: may import floor 1.
+Floor 2: may import floors 0 and 1.
 """
 
 import warnings
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from gdln_jax._arrays import SeveralArrays
 from gdln_jax._schedule import Schedule
 
 # Trajectories of whole models above this size (per run) are not kept unless asked for.
@@ -30,7 +31,7 @@ class PlateauWarning(UserWarning):
     """The run ended on the initial plateau: the loss is still that of zero output."""
 
 
-class Trajectory(eqx.Module):
+class Trajectory(SeveralArrays, eqx.Module):
     """A learning run, continuous or discrete.
 
     - `ts`: (time,), units of time for `gradient_flow`, steps for `train`.

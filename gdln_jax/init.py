@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from gdln_jax._arrays import real_array
 from gdln_jax._balanced import balanced_pair
 from gdln_jax._boundary import check_random_key
 from gdln_jax._graph import Graph
@@ -32,7 +33,8 @@ def orthogonal(gain: ArrayLike = 1.0) -> Initialiser:
     edge up to alignment: the modes start unaligned, and the effective b(0) is what
     `effective_initial` measures. `gain` may be a traced array.
     """
-    return _per_edge(_orthogonal, lambda _: jnp.asarray(gain))
+    own = _own(gain, "gain")
+    return _per_edge(_orthogonal, lambda _: jnp.asarray(own))
 
 
 def normal(std: ArrayLike = 1.0) -> Initialiser:
@@ -42,7 +44,8 @@ def normal(std: ArrayLike = 1.0) -> Initialiser:
     amplitude per edge starts at order `std`, far below the largest singular value
     `std (sqrt(target) + sqrt(source))`. `std` may be a traced array.
     """
-    return _per_edge(jax.random.normal, lambda _: jnp.asarray(std))
+    own = _own(std, "std")
+    return _per_edge(jax.random.normal, lambda _: jnp.asarray(own))
 
 
 def xavier(gain: ArrayLike = 1.0) -> Initialiser:
@@ -51,7 +54,8 @@ def xavier(gain: ArrayLike = 1.0) -> Initialiser:
     N Fig. 4 calls sigma_0 the `gain`; it is not b(0) (E9): for N_h = 64 and gain .2 the
     effective amplitude is .1016 +- .0064.
     """
-    return _per_edge(jax.random.normal, lambda shape: jnp.asarray(gain) * math.sqrt(2 / sum(shape)))
+    own = _own(gain, "gain")
+    return _per_edge(jax.random.normal, lambda shape: jnp.asarray(own) * math.sqrt(2 / sum(shape)))
 
 
 def decoupled(reduction: Any, scale: ArrayLike | Mapping[str, ArrayLike]) -> Initialiser:
@@ -59,7 +63,19 @@ def decoupled(reduction: Any, scale: ArrayLike | Mapping[str, ArrayLike]) -> Ini
 
     `reduction` comes from `gdln.reduce`; `scale` is one number, one per mode, or a mapping edge
     name -> either. From here the reduced dynamics are exact. The key is not used.
+
+    **Raises:** `ValueError` for what is no reduction, and when the weights are drawn for another
+    graph than the reduction's.
     """
+    if not hasattr(reduction, "embed"):
+        raise ValueError(
+            f"reduction is a {type(reduction).__name__}; pass gdln.reduce(graph, data), the scale "
+            "second."
+        )
+    if isinstance(scale, Mapping):
+        scale = {name: _own_scale(value) for name, value in scale.items()}
+    else:
+        scale = _own_scale(scale)
 
     def initialise(graph: Graph, key: PRNGKeyArray) -> Mapping[str, Array]:
         del key
@@ -93,6 +109,7 @@ def balanced(lam: float | int = 0.0, *, scale: ArrayLike = 1.0) -> Initialiser:
     **Raises:** `ValueError`, when the weights are drawn, for a `lam` that the graph or its widths
     do not allow, saying why.
     """
+    scale = _own(scale, "scale")
 
     def initialise(graph: Graph, key: PRNGKeyArray) -> dict[str, Array]:
         check_random_key(key)
@@ -111,6 +128,23 @@ def balanced(lam: float | int = 0.0, *, scale: ArrayLike = 1.0) -> Initialiser:
         return _framed(graph, key, scale)
 
     return initialise
+
+
+def _own(value: Any, name: str) -> Any:
+    """One finite number, ours even where the caller goes on writing to his array.
+
+    Becomes a JAX array when weights are drawn, in the precision that holds then.
+    """
+    array = real_array(value, name)
+    if array.ndim:
+        raise ValueError(
+            f"{name} has shape {array.shape}; pass one number, and map over several with jax.vmap."
+        )
+    return value if isinstance(value, jax.Array) else np.array(array)
+
+
+def _own_scale(value: Any) -> Any:
+    return np.array(real_array(value, "scale")) if isinstance(value, np.ndarray) else value
 
 
 def _framed(graph: Graph, key: PRNGKeyArray, scale: ArrayLike) -> dict[str, Array]:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from gdln_jax._boundary import check_gated_data, check_predicts
 from gdln_jax._data import GatedData
 from gdln_jax._plan import PackedData
 
@@ -21,7 +22,7 @@ def mse(model: Any, data: GatedData | PackedData) -> Float[Array, ""]:
     A *half mean squared norm*: the weighted mean is over examples only; there is no mean over
     features and no other factor.
     """
-    return _mean(model, data, lambda h, y: 0.5 * jnp.sum(jnp.square(y - h), axis=-1))
+    return _mean(model, data, lambda h, y, w: 0.5 * (w * (y - h)) * (y - h))
 
 
 def cross_entropy(model: Any, data: GatedData | PackedData) -> Float[Array, ""]:
@@ -30,12 +31,18 @@ def cross_entropy(model: Any, data: GatedData | PackedData) -> Float[Array, ""]:
     Targets are probabilities or one-hot rows per output node; an output whose target row is 0
     does not count.
     """
-    return _mean(model, data, lambda h, y: -jnp.sum(y * jax.nn.log_softmax(h, axis=-1), axis=-1))
+    return _mean(model, data, lambda h, y, w: -(w * y) * jax.nn.log_softmax(h, axis=-1))
 
 
 def _mean(
-    model: Any, data: GatedData | PackedData, per_example: Callable[[Array, Array], Array]
+    model: Any, data: GatedData | PackedData, weighted: Callable[[Array, Array, Array], Array]
 ) -> Float[Array, ""]:
+    """Sum `weighted(prediction, target, weight)`, entry by entry.
+
+    The weight multiplies a factor that is finite, not a square that may overflow: where it is 0,
+    0 times infinity would be NaN.
+    """
+    check_predicts(model)
     if isinstance(data, PackedData):
         if not hasattr(model, "output_pairs"):
             raise ValueError(
@@ -44,7 +51,8 @@ def _mean(
             )
         pairs = model.output_pairs(data)
     else:
+        check_gated_data(data)
         outputs = model(data)
         pairs = [(outputs[name], y, data.weights) for name, y in data.targets.items()]
-    terms = [jnp.sum(w * per_example(h, y)) for h, y, w in pairs]
+    terms = [jnp.sum(weighted(h, y, w[..., None])) for h, y, w in pairs]
     return jnp.sum(jnp.stack(terms)) if terms else jnp.zeros(())

@@ -298,7 +298,7 @@ MISTAKES = {
     "ReLU network to project": (
         "reduction.project(relu)",
         "ValueError",
-        ("net is a ReLUNetwork", "only a GatedNetwork"),
+        ("net is a ReLUNetwork", "not a GatedNetwork"),
     ),
     "sharing blocks that do not fit": (
         "gdln.exact.sharing_mode(1.0, 1.0, 1.0, 0.1, 10, 9)",

@@ -122,7 +122,7 @@ class TestPatterns:
             (
                 (2,),
                 {"base": (np.eye(1) * np.nan, np.eye(1))},
-                r"base x holds values that are not f",
+                r"base x is not finite at index",
             ),
             ((1000,), {}, r"dense arrays of this task would take .* GiB; pass compact=True"),
         ],

@@ -18,16 +18,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from gdln_jax._arrays import SeveralArrays, weight_array
 from gdln_jax._checks import check_choice, check_keys
-from gdln_jax._data import GatedData
-from gdln_jax._network import GatedNetwork
+from gdln_jax._data import GatedData, is_concrete
+from gdln_jax._network import GatedNetwork, check_network
 from gdln_jax.gates._with_gates import with_gates
 from gdln_jax.losses import mse
 
 _BOUNDS = ("softmax", "sigmoid")
 
 
-class LearnedGates(eqx.Module):
+class LearnedGates(SeveralArrays, eqx.Module):
     """A gated network some of whose node gates are variables, the same for all examples.
 
     Train it like any model, with `gradient_flow` or `train`, on the loss `leaky(mse)`.
@@ -45,7 +46,8 @@ class LearnedGates(eqx.Module):
     what is stored and learns. `rate` and `leak` get no gradient. A gate that the data give the
     same node is replaced.
 
-    **Raises:** `ValueError` for unknown or input nodes, or another number of variables.
+    **Raises:** `ValueError` for what is no `GatedNetwork`, unknown or input nodes, another number
+    of variables, a known rate that is not above 0, or a known leak below 0.
     """
 
     network: GatedNetwork
@@ -65,6 +67,7 @@ class LearnedGates(eqx.Module):
         bound: str = "softmax",
         z: ArrayLike | None = None,
     ):
+        check_network(network, "network")
         graph = network.graph
         self.nodes = tuple(nodes)
         gated = [name for name in graph.nodes if name not in graph.inputs]
@@ -73,8 +76,8 @@ class LearnedGates(eqx.Module):
             raise ValueError(f"nodes is {self.nodes}; name at least one node, and each once.")
         self.bound = check_choice(bound, _BOUNDS, "bound")
         self.network = network
-        self.rate, self.leak = jnp.asarray(rate, float), jnp.asarray(leak, float)
-        z = jnp.zeros(len(self.nodes)) if z is None else jnp.asarray(z, float)
+        self.rate, self.leak = _rate(rate, "rate", "above 0"), _rate(leak, "leak", "at least 0")
+        z = jnp.zeros(len(self.nodes)) if z is None else weight_array(z, "z").astype(float)
         if z.shape != (len(self.nodes),):
             raise ValueError(f"z has shape {z.shape}; expected ({len(self.nodes)},).")
         self.w = z / jnp.sqrt(self.rate)
@@ -92,6 +95,15 @@ class LearnedGates(eqx.Module):
 
     def __repr__(self) -> str:
         return f"LearnedGates({len(self.nodes)} {self.bound} gates, {self.network!r})"
+
+
+def _rate(value: ArrayLike, name: str, wanted: str) -> Float[Array, "*batch"]:
+    array = weight_array(value, name).astype(float)
+    if is_concrete(array):
+        numbers = np.asarray(array)
+        if not np.all(numbers > 0 if wanted == "above 0" else numbers >= 0):
+            raise ValueError(f"{name} is {value!r}; it must be {wanted}.")
+    return array
 
 
 def leaky(loss: Callable[[Any, Any], Array] = mse) -> Callable[[LearnedGates, Any], Array]:
@@ -134,6 +146,11 @@ def retention(model: LearnedGates, data: GatedData) -> Float[Array, ""]:
     **Raises:** `ValueError` when a path passes two of the nodes: the loss is not quadratic in the
     gates then.
     """
+    if not isinstance(model, LearnedGates):
+        raise ValueError(
+            f"model is a {type(model).__name__}; pass a LearnedGates, a network with the names of "
+            "the nodes whose gates may be chosen: LearnedGates(net, nodes)."
+        )
     _check_parallel(model)
     count = len(model.nodes)
 

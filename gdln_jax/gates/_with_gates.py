@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from gdln_jax._arrays import own_copy, real_array
+from gdln_jax._boundary import check_gated_data
 from gdln_jax._data import GatedData
 
 
@@ -28,13 +30,16 @@ def with_gates(
 
     `data` may be stacked along leading axes (see `ModeNetworks`), which share the gates.
 
-    **Raises:** `ValueError` that names a gate of another shape.
+    **Raises:** `ValueError` that names a gate of another shape, or that holds no finite real
+    numbers.
     """
+    check_gated_data(data)
 
     def spread(gates: Mapping[str, Any] | None, kind: str) -> dict[str, Array]:
         filled = {}
         for name, value in (gates or {}).items():
-            gate = jnp.asarray(value, data.weights.dtype)
+            given = f"{kind}[{name!r}]"
+            gate = own_copy(real_array(value, given), data.weights.dtype, given)
             if groups is not None and gate.ndim == 1:
                 gate = gate[groups]
             if gate.shape != data.weights.shape[data.weights.ndim - gate.ndim :]:

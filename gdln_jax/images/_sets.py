@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gdln_jax._arrays import check_dense, check_row_labels
 from gdln_jax.images._files import read_cifar, read_idx
 
 # Pixels above this are bytes that lost their dtype; standardised ones stay far below.
@@ -26,6 +27,9 @@ class ImageSet:
     - `labels`: (n,) whole numbers in 0..classes-1.
     - `classes`: number of classes; default the largest label plus one.
 
+    Both are copied: what is written to the given arrays (or files that are mapped into memory)
+    later does not change the set.
+
     **Raises:** `ValueError` for shapes that do not fit, labels that are no whole numbers or out
     of range, values that are not finite.
     """
@@ -36,6 +40,9 @@ class ImageSet:
     name: str = "images"
 
     def __post_init__(self) -> None:
+        for name, value in (("images", self.images), ("labels", self.labels)):
+            check_dense(value, name)
+        check_row_labels({"images": self.images, "labels": self.labels})
         images, labels = np.asarray(self.images), np.asarray(self.labels)
         if images.ndim == 3:
             images = images[..., None]
@@ -59,8 +66,10 @@ class ImageSet:
                 f"label {labels[wrong[0]]} of image {wrong[0]} is not one of the {classes} "
                 f"classes 0..{classes - 1}."
             )
-        if images.dtype != np.uint8:
-            images = images.astype(np.float32)
+        if images.dtype == np.uint8:
+            images = images.copy()
+        else:
+            images = images.astype(np.float32)  # a copy in any case
             if not np.all(np.isfinite(images)):
                 raise ValueError("images hold values that are not finite.")
             if images.max() > _UNSCALED:

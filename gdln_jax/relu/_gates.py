@@ -13,7 +13,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from gdln_jax._checks import check_choice, check_integer
 from gdln_jax._data import GatedData, is_concrete
-from gdln_jax.relu._network import ReLUNetwork
+from gdln_jax.relu._network import ReLUNetwork, check_relu
 from gdln_jax.relu._patterns import activation_patterns, unit_power
 
 # k-means is started this often; on the patterns of trained networks all starts end within 1e-3.
@@ -48,6 +48,7 @@ def snapshot(
     `activation_patterns`: 0 is the gate itself; XoR needs a share, say .1, because its units are
     at 0 on two of the four examples.
     """
+    check_relu(model)
     layer = model.depth if layer is None else layer
     return Snapshots(
         activation_patterns(model, data, layer=layer, threshold=threshold),

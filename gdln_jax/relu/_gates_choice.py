@@ -112,11 +112,12 @@ def choose_k(
     check_positive(learning_rate, "learning_rate")
     check_positive(std, "std")
     check_integer(width, "width", minimum=1)
-    snapshots = runs.measured
+    snapshots = getattr(runs, "measured", None)
     if not isinstance(snapshots, Snapshots) or snapshots.on.ndim != 4:
         raise ValueError(
-            "runs must be stacked over seeds and measured with relu.snapshot: vmap train(net, "
-            "data, measure=lambda net: relu.snapshot(net, data)) over networks."
+            f"runs is a {type(runs).__name__}; it must be a Trajectory of runs that are stacked "
+            "over seeds and measured with relu.snapshot: vmap train(net, data, measure=lambda net: "
+            "relu.snapshot(net, data)) over networks."
         )
     possible = gate_rows(snapshots, weight="output_power", drop_dead=True).count
     ks = [k for k in ks if k <= possible]

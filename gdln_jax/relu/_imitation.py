@@ -143,6 +143,10 @@ def _late(losses: np.ndarray, reference: np.ndarray) -> np.ndarray:
 
 def _read(run: Trajectory, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Times (time,), losses (seed, time) and outputs (seed, time, example, y) of a trajectory."""
+    if not isinstance(run, Trajectory):
+        raise ValueError(
+            f"{name} is a {type(run).__name__}; pass what train or gradient_flow returned."
+        )
     if np.any(np.asarray(run.status) != 0):
         bad = int(np.argmax(np.atleast_1d(np.asarray(run.status)) != 0))
         raise ValueError(f"run {bad} of {name} failed; train with a smaller learning rate.")

@@ -1,7 +1,7 @@
 """Networks with rectified hidden layers and a linear read-out."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -11,13 +11,15 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from gdln_jax import init as initialisers
+from gdln_jax._arrays import SeveralArrays, weight_array
+from gdln_jax._boundary import check_single
 from gdln_jax._data import GatedData, is_concrete
 from gdln_jax._graph import Graph
 from gdln_jax._network import GatedNetwork
 from gdln_jax._plan import PackedData
 
 
-class ReLUNetwork(eqx.Module):
+class ReLUNetwork(SeveralArrays, eqx.Module):
     r"""A fully connected network $h_l = \sigma(W_l h_{l-1} + c_l)$ with a linear last layer.
 
     sigma(z) = z for z > 0 and slope z otherwise; at exactly 0 a unit is off (derivative `slope`).
@@ -33,7 +35,8 @@ class ReLUNetwork(eqx.Module):
     work as for a `GatedNetwork`; calling it on an array (..., |x|) returns (..., |y|).
 
     **Raises:** `ValueError` for weights that do not fit each other or the data, for data with
-    several inputs or outputs or with gates (a ReLU network makes its own), and for a slope
+    several inputs or outputs or with gates (a ReLU network makes its own), for weights that are not
+    finite, complex or of a precision below float32 (whole numbers become floats), and for a slope
     outside of [0, 1).
     """
 
@@ -46,8 +49,8 @@ class ReLUNetwork(eqx.Module):
     def __init__(
         self, weights: Sequence[Any], biases: Sequence[Any] | None = None, slope: float | int = 0.0
     ):
-        self.weights = tuple(jnp.asarray(w) for w in weights)
-        self.biases = None if biases is None else tuple(jnp.asarray(b) for b in biases)
+        self.weights = _matrices(weights, "weights")
+        self.biases = None if biases is None else _matrices(biases, "biases")
         self.slope = float(slope)
         if len(self.weights) < 2 or any(w.ndim < 2 for w in self.weights):
             raise ValueError(
@@ -109,6 +112,7 @@ class ReLUNetwork(eqx.Module):
 
     def pre_activations(self, x: Float[Array, "*n inputs"]) -> list[Float[Array, "..."]]:
         """Return what enters each layer's nonlinearity, (..., |h_l|), and the output last."""
+        check_single(self, self.weights[0].shape[:-2])
         layers, h = [], jnp.asarray(x)
         for i, w in enumerate(self.weights):
             # HIGHEST: GPUs would otherwise multiply float32 in reduced precision.
@@ -171,6 +175,26 @@ class ReLUNetwork(eqx.Module):
         if self.weights[0].ndim > 2:
             parts.append(f"batch {self.weights[0].shape[:-2]}")
         return f"ReLUNetwork({', '.join(parts)})"
+
+
+def check_relu(model: Any) -> None:
+    """Raise `ValueError` unless `model` is one `ReLUNetwork`, not a batch of them."""
+    if not isinstance(model, ReLUNetwork):
+        raise ValueError(
+            f"model is a {type(model).__name__}; pass a gdln.ReLUNetwork, the data second. "
+            "Networks whose gates are in the data have no patterns of their own."
+        )
+    check_single(model, model.weights[0].shape[:-2])
+
+
+def _matrices(arrays: Any, name: str) -> tuple[Array, ...]:
+    if isinstance(arrays, Mapping) or not isinstance(arrays, Iterable):
+        remedy = "those of a chain by edge name, in order, list(weights.values())"
+        raise ValueError(
+            f"{name} is a {type(arrays).__name__}; pass a sequence of arrays, one per layer, the "
+            f"read-out last ({remedy})."
+        )
+    return tuple(weight_array(array, f"{name}[{i}]") for i, array in enumerate(arrays))
 
 
 def _chain_edges(graph: Graph) -> list[str]:

@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from gdln_jax._checks import check_integer
 from gdln_jax._data import GatedData, is_concrete
-from gdln_jax.relu._network import ReLUNetwork
+from gdln_jax.relu._network import ReLUNetwork, check_relu
 
 
 def activation_patterns(
@@ -46,6 +46,7 @@ def unit_power(model: ReLUNetwork, data: Any, *, layer: int | None = None) -> Fl
     negative for a unit that works against the rest. Biases of the next layer are left out. NaN
     if z is 0. Works under `jit` and `vmap`.
     """
+    check_relu(model)
     layer = model.depth if layer is None else layer
     z = _pre_activation(model, data, layer)
     h = jnp.where(z > 0, z, model.slope * z)
@@ -53,7 +54,7 @@ def unit_power(model: ReLUNetwork, data: Any, *, layer: int | None = None) -> Fl
     weights = data.weights if isinstance(data, GatedData) else jnp.full(len(h), 1 / len(h))
     sent = h @ w.T
     along = jnp.sum(weights[:, None] * h * (sent @ w), axis=0)
-    return along / jnp.sum(weights * jnp.sum(sent**2, axis=1))
+    return along / jnp.sum((weights[:, None] * sent) * sent)
 
 
 class PatternPower(eqx.Module):
@@ -98,6 +99,7 @@ def pattern_power(
             "pattern_power() looks at the patterns' values; call it outside of jit and vmap, or "
             "use activation_patterns and unit_power."
         )
+    check_relu(model)
     layer = model.depth if layer is None else layer
     on = np.asarray(activation_patterns(model, data, layer=layer, threshold=threshold))
     share = np.asarray(unit_power(model, data, layer=layer), float)
@@ -111,6 +113,7 @@ def pattern_power(
 
 
 def _pre_activation(model: ReLUNetwork, data: Any, layer: int) -> Float[Array, "example unit"]:
+    check_relu(model)
     layer = check_integer(layer, "layer", minimum=1)
     if layer > model.depth:
         raise ValueError(f"layer is {layer}, but the network has {model.depth} hidden layer(s).")

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, PRNGKeyArray
 
+from gdln_jax._arrays import real_array
 from gdln_jax._boundary import check_random_key
 from gdln_jax._checks import check_choice, check_integer
 from gdln_jax._data import GatedData
@@ -126,7 +127,7 @@ def multiview(
 
 
 def _per_view(value: Any, m: int, name: str, most: float) -> np.ndarray:
-    array = np.asarray(value, float)
+    array = np.asarray(real_array(value, name), float)
     if array.shape not in ((), (m,)):
         raise ValueError(
             f"{name} has shape {array.shape}; give one number, or one for each of the {m} views."
@@ -154,7 +155,7 @@ def _unit_views(correlation: float | int, m: int) -> np.ndarray:
 def _labels(soft_labels: Any, k: int) -> np.ndarray:
     if soft_labels is None:
         return np.eye(k)
-    labels = np.asarray(soft_labels, float)
+    labels = np.array(real_array(soft_labels, "soft_labels"), float)
     if labels.shape == ():
         if not 0 <= labels <= 1:
             raise ValueError(f"soft_labels is {soft_labels!r}; the share must lie in [0, 1].")

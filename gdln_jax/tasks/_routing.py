@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Int, PRNGKeyArray
 
+from gdln_jax._arrays import check_row_labels, real_array
 from gdln_jax._boundary import check_random_key
 from gdln_jax._checks import check_choice, check_integer
 from gdln_jax._data import GatedData
@@ -141,12 +142,11 @@ def checked_base(base: tuple[Any, Any] | None) -> tuple[np.ndarray, np.ndarray]:
         return np.eye(features.shape[1]), features.T
     if not isinstance(base, Sequence) or len(base) != 2:
         raise ValueError("base must be a pair (x, y) of arrays (n, d) and (n, k).")
-    x, y = (np.asarray(array, float) for array in base)
+    check_row_labels({"base x": base[0], "base y": base[1]})
+    x, y = (np.array(real_array(a, f"base {n}"), float) for n, a in zip("xy", base, strict=True))
     for name, array in (("x", x), ("y", y)):
         if array.ndim != 2 or 0 in array.shape:
             raise ValueError(f"base {name} has shape {array.shape}; expected (examples, features).")
-        if not np.all(np.isfinite(array)):
-            raise ValueError(f"base {name} holds values that are not finite.")
     if len(x) != len(y):
         raise ValueError(f"base x has {len(x)} examples but base y has {len(y)}.")
     return x, y

@@ -5,12 +5,13 @@ from typing import Any
 
 import equinox as eqx
 
+from gdln_jax._arrays import SeveralArrays
 from gdln_jax._data import GatedData
 from gdln_jax._graph import Graph
 from gdln_jax._plan import PackedData
 
 
-class Task(eqx.Module):
+class Task(SeveralArrays, eqx.Module):
     """A graph with gated data for it, ready for every function that takes both.
 
     - `graph`, `data`: the architecture and the examples.
