@@ -121,6 +121,15 @@ def _end(child, number, store, before):
     return {"code": code, "new": len(set(chunks(store)) - before)}
 
 
+def shared(folder):
+    """By two workers, which are at it for a while."""
+    from tests import sweep_child  # fn is to stand in a module, not in this one as a script
+
+    axes = {**AXES, "seed": list(range(2000))}
+    options = {"progress": False, "batch": 4, "static": ("size",), "workers": 2}
+    gdln.sweep(sweep_child.fn, axes, key=KEY(3), store=folder / "store", **options)
+
+
 def devices(folder):
     """The same sweeps on one device and split over four."""
     del folder

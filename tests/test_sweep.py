@@ -127,6 +127,89 @@ def test_old_keys_of_two_words_are_taken():
     np.testing.assert_array_equal(old["norm"], new["norm"])
 
 
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+def test_a_key_whose_numbers_depend_on_the_batch_is_refused(impl):
+    with pytest.raises(ValueError, match=rf"generator '{impl}'.*impl='threefry2x32'"):
+        gdln.sweep(draw, AXES, key=jax.random.key(0, impl=impl), progress=False)
+    with (
+        jax.default_prng_impl(impl),
+        pytest.raises(ValueError, match=rf"generator '{impl}'"),
+    ):
+        gdln.sweep(draw, AXES, key=jax.random.PRNGKey(0), progress=False)
+
+
+def test_such_keys_inside_of_fn_are_refused_where_they_follow_the_point():
+    def own(draw):
+        return lambda _, seed: draw(jax.random.key(seed, impl="rbg"))
+
+    for body in (
+        jax.random.normal,
+        lambda key: jax.lax.scan(lambda k, _: (k, jax.random.bits(k)), key, None, 2)[1],
+        lambda key: jax.random.gamma(key, 2.0),
+    ):
+        with pytest.raises(ValueError, match=r"keys of its own.*'key<rbg>'.*threefry2x32"):
+            gdln.sweep(own(body), {"seed": [1, 2]}, key=KEY, progress=False)
+    # One key for all points is safe, and so are keys of fn's own of the right kind.
+    same = jax.random.normal(jax.random.key(3, impl="rbg"))
+    out = gdln.sweep(
+        lambda _, seed: (
+            jax.random.normal(jax.random.key(3, impl="rbg")) + 0 * seed,
+            jax.random.normal(jax.random.key(seed)),
+        ),
+        {"seed": [1, 2]}, key=KEY, progress=False,
+    )  # fmt: skip
+    np.testing.assert_array_equal(out["0"], same)
+    np.testing.assert_allclose(out["1"][1], jax.random.normal(jax.random.key(2)), rtol=1e-15)
+
+
+# ------------------------------------------------------------------ 1: labels are what fn gets
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ([1, 2**32 + 1, 2**40], r"4294967297, but fn would get 1: JAX holds int32"),
+        ([-(2**31) - 1], r"-2147483649, but fn would get 2147483647"),
+        (np.array([5, 2**63 + 5], np.uint64), r"9223372036854775813, but fn would get 5"),
+        ([1.0, 1e-50], r"1e-50, but fn would get 0\.0: JAX holds float32"),
+        ([1.0, 1e-42], r"1e-42, but fn would get 1\.0005271035"),
+        ([1.0, -1e60], r"-1e\+60, but fn would get -inf"),
+        ([1.0, 1.0 + 1e-9], r"1\.000000001, but fn would get 1\.0"),
+        ([2.0**24, 2.0**24 + 1], r"16777217\.0, but fn would get 16777216\.0"),
+    ],
+)
+def test_a_value_that_fn_would_see_as_another_is_refused_before_anything_runs(values, named):
+    def fn(key, x):
+        jax.debug.callback(lambda: pytest.fail("it ran"))
+        return x * 1
+
+    with (
+        jax.enable_x64(False),
+        pytest.raises(ValueError, match=f"axis 'x' holds {named}.*jax_enable_x64.*static"),
+    ):
+        gdln.sweep(fn, {"x": values}, key=jax.random.key(0), progress=False)
+    out = gdln.sweep(lambda _, x: x * 1, {"x": values}, key=KEY, progress=False)
+    assert out["value"].values.tolist() == out["x"].values.tolist() == list(values)
+
+
+def test_what_arrives_as_it_is_called_is_taken_in_32_bits():
+    values = [0.1, 1e-30, -np.inf, 0.0]
+    with jax.enable_x64(False):
+        out = gdln.sweep(lambda _, x: x, {"x": values}, key=jax.random.key(0), progress=False)
+        big = gdln.sweep(
+            lambda _, n: jnp.float32(n), {"n": [2**40]}, key=jax.random.key(0), static=("n",),
+            progress=False,
+        )  # fmt: skip
+    np.testing.assert_array_equal(out["value"], np.array(values, np.float32))
+    assert big["value"] == 2.0**40
+
+
+def test_values_that_share_no_type_are_refused():
+    for values in ([-1, 2**63 + 5], [0.5, 2**53 + 1]):
+        with pytest.raises(ValueError, match=rf"axis 'x' holds {values[1]}, which .*float64"):
+            gdln.sweep(lambda _, x: x, {"x": values}, key=KEY, progress=False)
+    with pytest.raises(ValueError, match="at most 64 bits"):
+        gdln.sweep(lambda _, x: x, {"x": np.ones(1, np.longdouble)}, key=KEY, progress=False)
+
+
 # ------------------------------------------------------------------ 1: static axes
 def test_whole_numbers_are_static_only_where_fn_needs_them():
     axes = read_axes({**AXES, "kind": ["a", "b"]})
@@ -406,6 +489,24 @@ def test_results_that_fit_no_data_set_are_refused():
         gdln.sweep(lambda _, x: {"x": x}, {"x": [1.0]}, key=KEY, progress=False)
     with pytest.raises(ValueError, match="real and imaginary parts"):
         gdln.sweep(lambda _, x: x * 1j, {"x": [1.0]}, key=KEY, progress=False)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "wider"),
+    [("bfloat16", "float32"), ("float8_e4m3fn", "float32"), ("int4", "int8"), ("uint4", "uint8"),
+     ("float16", "float16")],
+)  # fmt: skip
+def test_types_that_netcdf_does_not_have_come_back_wider(tmp_path, kind, wider, kept):
+    def fn(key, x):
+        return {"y": x.astype(kind), "ok": jnp.sum(x) > 1}
+
+    store = tmp_path / "store" if kept else None
+    for _ in range(2):  # computed, then read
+        out = gdln.sweep(fn, {"x": [1.0, 2.5]}, key=KEY, store=store, progress=False)
+        assert out["y"].dtype == wider
+        assert out["y"].values.tolist() == np.array([1, 2.5]).astype(jnp.dtype(kind)).tolist()
+        out.to_netcdf(tmp_path / "out.nc", engine="h5netcdf")
 
 
 def test_the_page_on_sweeps_runs_as_printed():

@@ -2,11 +2,11 @@
 vmapped and sharded, and returns a labelled `xarray.Dataset`; it resumes from a store. It knows no
 physics: only `_status` shares the status codes of trajectories.
 
-Rooms: `_axes` (grid and keys), `_static` (which axes fix shapes), `_spec` (what a store belongs
-to), `_program` (one compiled program), `_memory` (its size), `_status` (what became of a point),
-`_store` and `_locks` (chunks on disk), `_plan` (which chunks, one after another), `_dataset`,
-`_progress`, `_workers` (several processes), `_sweep` (the function). Floor 5: may import from
-floors 0-4.
+Modules: `_axes` (grid and keys), `_static` (which axes fix shapes), `_spec` (what a store belongs
+to), `_fingerprint` (what fn does, as a hash), `_program` (one compiled program), `_memory` (its
+size), `_status` (what became of a point), `_store` and `_locks` (points on disk), `_plan` (which
+chunks, one after another), `_run` (what a store lacks), `_dataset`, `_progress`, `_workers`
+(several processes), `_sweep` (the function). Layer 5: may import from layers 0-4.
 """
 
 from gdln_jax.sweep._locks import SweepLockedError as SweepLockedError

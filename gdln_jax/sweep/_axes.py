@@ -38,14 +38,23 @@ class Axis:
         return self.dtype.kind == "U"
 
     @property
+    def kind(self) -> str:
+        """What fn gets: the type of numbers, or text, of whatever length."""
+        return "text" if self.is_text else str(self.dtype)
+
+    @property
     def is_whole(self) -> bool:
         """Integers and flags may be seeds (traced) or sizes (static)."""
         return self.dtype.kind in "iub"
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
+        """Of all values."""
+        return tuple(map(self.label, self.values))
+
+    def label(self, value: Value) -> str:
         """Text that is the same for equal values, whatever their type."""
-        return tuple(f"{self.name}={_canonical(value)}" for value in self.values)
+        return f"{self.name}={_canonical(value)}"
 
     def array(self) -> np.ndarray:
         """The values as coordinates."""
@@ -76,16 +85,21 @@ def _read_axis(name: Any, values: Any) -> Axis:
     raw = np.asarray(values if plain is None else plain)
     if raw.ndim != 1 or raw.size == 0:
         raise ValueError(f"axis {name!r} has shape {raw.shape}; pass 1-D values, at least one.")
-    mixed = raw.dtype.kind == "U" and plain is not None and not all(
-        isinstance(v, str) for v in plain
-    )  # fmt: skip
-    if raw.dtype.kind not in "fiubU" or mixed:
+    mixed = raw.dtype.kind == "U" and not all(isinstance(v, str) for v in plain or [""])
+    wide = raw.dtype.kind == "f" and raw.dtype.itemsize > 8
+    if raw.dtype.kind not in "fiubU" or wide or mixed:
         raise ValueError(
-            f"axis {name!r} holds {raw.dtype} values; pass numbers, flags or strings of one kind "
-            "(names of objects that fn looks up, for example)."
+            f"axis {name!r} holds {raw.dtype} values; pass numbers of at most 64 bits, flags or "
+            "strings, of one kind (names of objects that fn looks up, for example)."
         )
     if raw.dtype.kind == "f" and np.isnan(raw).any():
         raise ValueError(f"axis {name!r} has NaN among its values.")
+    for given, kept in zip(plain or [], raw.tolist(), strict=False):
+        if given != kept:  # whole numbers of 64 bits among other numbers
+            raise ValueError(
+                f"axis {name!r} holds {given!r}, which among its other values becomes {kept!r} "
+                f"({raw.dtype}): pass values of one type, such as np.array(values, np.uint64)."
+            )
     if len(set(raw.tolist())) != raw.size:
         raise ValueError(
             f"axis {name!r} has a value twice: both points would have the same key. For "
@@ -151,6 +165,18 @@ class Grid:
         """The coordinates of points on all axes, (point,) each."""
         where = np.unravel_index(numbers, self.shape)
         return {a.name: a.array()[i] for a, i in zip(self.axes, where, strict=True)}
+
+    def numbers(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The numbers of the points with these coordinates, -1 for one that is none of the grid."""
+        where = []
+        for axis in self.axes:
+            at = {label: index for index, label in enumerate(axis.labels)}
+            values, rows = np.unique(columns[axis.name], return_inverse=True)
+            index = [at.get(axis.label(value), -1) for value in values.tolist()]
+            where.append(np.array(index)[rows])
+        strange = np.any(np.array(where) < 0, axis=0)
+        flat = np.ravel_multi_index([np.maximum(index, 0) for index in where], self.shape)
+        return np.where(strange, -1, flat)
 
     def words(self, numbers: np.ndarray) -> np.ndarray:
         """What is folded into the sweep's key to make the points' keys, (point, WORDS) uint32."""

@@ -1,7 +1,7 @@
 """The chunks of a sweep: which of them are left to do, and doing them one after another."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,17 +10,22 @@ import numpy as np
 from jax.sharding import Mesh
 
 from gdln_jax import _distributed
+from gdln_jax._checks import listed
 from gdln_jax.sweep import _memory, _progress
 from gdln_jax.sweep._axes import Grid
 from gdln_jax.sweep._interrupt import between_chunks
 from gdln_jax.sweep._program import Block, OutOfMemoryError, Program
-from gdln_jax.sweep._status import RAISED, RESERVED
+from gdln_jax.sweep._status import RESERVED
 from gdln_jax.sweep._store import Store
 
 
 @dataclass
 class Plan:
-    """The chunks of a sweep, and the program of the group at hand."""
+    """The chunks of a sweep, and the program of the group at hand.
+
+    Chunk k of the whole grid belongs to shard k mod n, whatever is in the store already. What a
+    shard has left to do is cut into chunks of the same size anew: of a store that grows, few.
+    """
 
     fn: Callable[..., Any]
     grid: Grid
@@ -33,61 +38,49 @@ class Plan:
     errors: list[Exception] = field(default_factory=list)
 
     def run(self, progress: bool | _progress.Report) -> list[tuple[np.ndarray, Block]]:
-        """Results of this shard's chunks, and of all others that are in the store."""
-        size = self.grid.groups.shape[1]
-        chunks = [
-            (group, members[start : start + self.chunk])
-            for group, members in enumerate(self.grid.groups)
-            for start in range(0, size, self.chunk)
-        ]
-        mine = range(self.shard[0], len(chunks), self.shard[1])
-        done = self._stored(range(len(chunks)))
-        pending = [k for k in mine if k not in done]
-        points = sum(len(chunks[k][1]) for k in mine)
-        before = points - sum(len(chunks[k][1]) for k in pending)
+        """Results of this shard's points, and of all others that are in the store."""
+        done = [] if self.store is None else stored(self.store, self.grid)
+        there = _mask(self.grid, done)
+        owner = self._chunk_numbers()
+        mine = owner % self.shard[1] == self.shard[0]
         program: Program | None = None
         at = None
+        before, points = int(np.sum(mine & there)), int(np.sum(mine))
         with (
             between_chunks() as check_interrupt,
             _progress.reporting(progress, before, max(points, 1)) as ended,
         ):
-            for k in pending:
-                group, numbers = chunks[k]
+            for group, numbers in self._pending(mine & ~there):
                 if group != at:
                     at, program = group, None  # only one program is kept
                     program = self._compiled(int(numbers[0]))
-                    _check_names(program, self.grid)
+                    _check_program(program, self.grid)
                 if program is None:
                     # Not kept: to find it out again costs nothing.
-                    done[k] = Block.raised(len(numbers), self.errors[-1])
+                    done.append((numbers, Block.raised(len(numbers), self.errors[-1])))
                 else:
-                    program, done[k] = self._finished(program, numbers)
+                    program, block = self._finished(program, numbers)
+                    done.append((numbers, block))
                     if self.store is not None and _distributed.is_first():
-                        self.store.write(k, done[k], self.grid.columns(numbers))
+                        self.store.write(int(owner[numbers[0]]), block, self.grid.columns(numbers))
                 ended(len(numbers))
                 check_interrupt()
-        if done and all(np.all(block.status == RAISED) for block in done.values()):
-            message = next(iter(done.values())).messages[0]
-            cause = self.errors[0] if self.errors else None
-            raise RuntimeError(f"fn raised at every point of the sweep: {message}") from cause
-        return [(chunks[k][1], done[k]) for k in sorted(done)]
+        return done
 
-    def _stored(self, numbers: Sequence[int]) -> dict[int, Block]:
-        if self.store is None:
-            return {}
-        found = {k: self.store.read(k) for k in numbers}
-        # Processes of one program must agree on what is left to do.
-        there = _distributed.agreed(np.array([found[k] is not None for k in numbers]))
-        return {k: self._visible(k, found[k]) for k, is_there in enumerate(there) if is_there}
+    def _chunk_numbers(self) -> np.ndarray:
+        """The chunk that each point belongs to, (point,)."""
+        count, size = self.grid.groups.shape
+        inside, per_group = np.arange(size) // self.chunk, math.ceil(size / self.chunk)
+        owner = np.empty(self.grid.size, int)
+        owner[self.grid.groups] = np.arange(count)[:, None] * per_group + inside
+        return owner
 
-    def _visible(self, number: int, block: Block | None) -> Block:
-        if block is None:
-            assert self.store is not None
-            raise RuntimeError(
-                f"chunk {number} in {self.store.folder} is seen by process 0 only; the store must "
-                "be on a file system that all processes share."
-            )
-        return block
+    def _pending(self, wanted: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """The wanted points, group by group, in pieces of at most a chunk."""
+        for group, members in enumerate(self.grid.groups):
+            left = members[wanted[members]]
+            for start in range(0, len(left), self.chunk):
+                yield group, left[start : start + self.chunk]
 
     def _compiled(self, number: int) -> Program | None:
         """The program of the group that a point belongs to; None if fn raises there."""
@@ -123,7 +116,34 @@ class Plan:
                 program = self._program(int(numbers[0]), smaller)
 
 
-def _check_names(program: Program | None, grid: Grid) -> None:
+def stored(store: Store, grid: Grid) -> list[tuple[np.ndarray, Block]]:
+    """What a store holds of a grid: what process 0 sees, which all processes must see."""
+    found = store.found(grid)
+    there = _mask(grid, found)
+    wanted = _distributed.agreed(there)
+    if np.any(wanted & ~there):
+        raise RuntimeError(
+            f"points in {store.folder} are seen by process 0 only; the store must be on a file "
+            "system that all processes share."
+        )
+    kept = [(numbers, np.flatnonzero(wanted[numbers]), block) for numbers, block in found]
+    return [(numbers[rows], block.rows(rows)) for numbers, rows, block in kept if len(rows)]
+
+
+def _mask(grid: Grid, results: Sequence[tuple[np.ndarray, Block]]) -> np.ndarray:
+    there = np.zeros(grid.size, bool)
+    for numbers, _ in results:
+        there[numbers] = True
+    return there
+
+
+def _check_program(program: Program | None, grid: Grid) -> None:
+    if program is not None and program.generators:
+        raise ValueError(
+            f"fn makes keys of its own, of the type {listed(sorted(program.generators))}: under "
+            "vmap their random numbers depend on the points that are computed together. Draw from "
+            "the key that fn is given, or make keys by jax.random.key(seed, impl='threefry2x32')."
+        )
     taken = [axis.name for axis in grid.axes] + list(RESERVED)
     for name in () if program is None else program.shapes:
         if name in taken:

@@ -12,12 +12,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from gdln_jax._distributed import whole
 from gdln_jax.sweep._axes import WORDS, Grid
 from gdln_jax.sweep._status import RAISED, labelled
+
+# Primitives that draw random numbers, and the type of keys that vmap keeps apart.
+_DRAWING, _SAFE = {"random_bits", "random_gamma"}, "key<fry>"
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,13 @@ class Block:
         arrays = {} if shapes is None else {k: _blank(count, shapes[k]) for k in shapes}
         messages = np.full(count, _in_a_line(error), dtype=object)
         return cls(arrays, np.full(count, RAISED, np.int8), messages)
+
+    def rows(self, rows: np.ndarray) -> "Block":
+        """Some of the points."""
+        if len(rows) == len(self.status):
+            return self
+        arrays = {name: array[rows] for name, array in self.arrays.items()}
+        return Block(arrays, self.status[rows], self.messages[rows])
 
     @classmethod
     def joined(cls, blocks: list["Block"]) -> "Block":
@@ -105,7 +116,9 @@ class Program:
             )  # fmt: skip
             placed = self.same, self.split, self.split
         jitted = jax.jit(mapped) if placed is None else jax.jit(mapped, in_shardings=placed)
-        lowered = jitted.lower(*self._arguments(grid.groups.flat[:1]))
+        traced = jitted.trace(*self._arguments(grid.groups.flat[:1]))
+        self.generators = _depend_on_batch(traced.jaxpr)
+        lowered = traced.lower()
         self.shapes = lowered.out_info[0]
         self.compiled = lowered.compile()
 
@@ -169,6 +182,27 @@ class Program:
             _placed(words, self.split),
             {name: _placed(value, self.split) for name, value in values.items()},
         )
+
+
+def _depend_on_batch(program: Any) -> set[str]:
+    """The random generators of a program that give a point other numbers in another batch: all but
+    threefry, where they are asked for many keys at once.
+    """
+    found: set[str] = set()
+    inside = [program]
+    while inside:
+        one = inside.pop()
+        if isinstance(one, list | tuple):
+            inside += one
+        elif isinstance(one, ClosedJaxpr):
+            inside.append(one.jaxpr)
+        elif isinstance(one, Jaxpr):
+            for equation in one.eqns:
+                inside += equation.params.values()
+                if equation.primitive.name in _DRAWING:
+                    keys: Any = equation.invars[0].aval
+                    found |= {str(keys.dtype)} if keys.ndim else set()
+    return found - {_SAFE}
 
 
 def _placed(array: np.ndarray, where: NamedSharding) -> jax.Array:

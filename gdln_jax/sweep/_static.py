@@ -74,6 +74,33 @@ def find_static(
     return frozenset(axis.name for axis in axes) - {axis.name for axis in traced}
 
 
+def check_labels(axes: tuple[Axis, ...], static: frozenset[str]) -> None:
+    """Refuse values that fn would see as other numbers than their labels say.
+
+    Raises:
+        ValueError: names the value. Rounding to JAX's floating-point type is none, unless it makes
+            two values one or leaves no digit.
+    """
+    for axis in axes:
+        given, kind = axis.array(), jax.dtypes.canonicalize_dtype(axis.dtype)
+        if axis.name in static or kind == given.dtype:
+            continue
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            seen = given.astype(kind)
+            back = seen.astype(given.dtype)
+            allowed = np.finfo(kind).eps * np.abs(given) if kind.kind == "f" else 0
+            off = (back != given) & ~(np.abs(back - given) <= allowed)
+        _, first, rows = np.unique(seen, return_index=True, return_inverse=True)
+        off |= first[rows] != np.arange(len(seen))
+        if off.any():
+            value, got = axis.values[int(np.argmax(off))], seen[np.argmax(off)].item()
+            raise ValueError(
+                f"axis {axis.name!r} holds {value!r}, but fn would get {got!r}: JAX holds {kind} "
+                "here. Call jax.config.update('jax_enable_x64', True) first, or pass "
+                f"static=({axis.name!r},): one compiled program per value."
+            )
+
+
 def _point_that_works(
     fn: Callable[..., Any], axes: tuple[Axis, ...], grid: Grid, key: jax.Array
 ) -> dict[str, Any]:

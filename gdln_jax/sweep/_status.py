@@ -56,10 +56,19 @@ def labelled(out: Any) -> tuple[dict[str, jax.Array], jax.Array]:
                 f"fn returns {name!r} of type {array.dtype}; a data set holds real numbers and "
                 "flags: return real and imaginary parts, or jax.random.key_data of a key."
             )
-        arrays[name] = array
+        arrays[name] = _widened(array)
     if not arrays:
         raise ValueError("fn returns no array; it must return an array or a pytree of arrays.")
     return _judged(arrays, reports)
+
+
+def _widened(array: jax.Array) -> jax.Array:
+    """The same values in a type that NumPy and netCDF have: they know no bfloat16 and no int4."""
+    if array.dtype.kind != "V":
+        return array
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        return array.astype(np.float32)
+    return array.astype(np.int8 if jnp.issubdtype(array.dtype, jnp.signedinteger) else np.uint8)
 
 
 def _judged(

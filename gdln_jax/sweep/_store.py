@@ -1,52 +1,54 @@
-"""Finished chunks on disk: a folder with one netCDF file per chunk and a layout.
+"""Finished points on disk: a folder of netCDF files, one for each chunk, and a layout.
 
 netCDF, since a chunk is then one file: `os.replace` makes it appear whole or not at all, and
 xarray, R or ncdump can read it without this package. (A Zarr array and an Orbax checkpoint are
 folders of many files, which no file system moves into place file by file at once over NFS, and
 which need another dependency.) The name carries the SHA-256 of the content: a torn, truncated or
-damaged file does not match its name, and is computed again.
+damaged file does not match its name, and is computed again. Each file holds the coordinates of its
+points: they are found by value, whatever axes they were computed for.
 
-    DIR/layout.json                       spec, code, chunk size: what the store belongs to
+    DIR/layout.json                       spec, code; axes and chunk size of the latest call
     DIR/chunk-000012-<sha256>.nc          results of one chunk
     DIR/sweep.lock, shard-0-of-4.lock     see `_locks`
 """
 
+import contextlib
 import errno
 import hashlib
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gdln_jax.sweep._locks import turn
+from gdln_jax.sweep._axes import Axis, Grid
+from gdln_jax.sweep._locks import locked, turn
 from gdln_jax.sweep._program import Block
 from gdln_jax.sweep._spec import Spec, differences
 
-_LAYOUT = "layout.json"
+_LAYOUT, _FORMAT = "layout.json", 2
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_Part = tuple[Mapping[str, np.ndarray], Block]
 
 
 class SweepStoreError(RuntimeError):
-    """The store cannot be used: it belongs to another sweep, or cannot be written."""
+    """The store cannot be used: it belongs to another sweep, or cannot be read or written."""
 
 
 class Store:
-    """The folder of one sweep. Make it, then hold `_locks.locked` while writing."""
+    """The folder of one sweep. It is written to inside of `writing` only."""
 
     def __init__(self, folder: Path, spec: Spec, shard: tuple[int, int] | None) -> None:
-        self.folder, self.spec = folder, spec
+        self.folder, self.spec, self.shard = folder, spec, shard
         self.mark = "all" if shard is None else f"{shard[0]}of{shard[1]}"
+        # What the files hold by their names; nothing for a damaged one.
+        self._parts: dict[str, _Part | None] = {}
         if folder.exists() and not folder.is_dir():
             raise SweepStoreError(f"store={folder} is a file; pass a folder.")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise SweepStoreError(f"store={folder} cannot be made: {error.strerror}.") from error
-        if not (folder / _LAYOUT).exists():
+        if folder.exists() and not (folder / _LAYOUT).exists():
             strange = [p.name for p in folder.iterdir() if not p.name.endswith((".lock", ".tmp"))]
             if strange and not (folder / _LAYOUT).exists():  # another shard may just have made it
                 raise SweepStoreError(
@@ -54,34 +56,31 @@ class Store:
                     "an empty or a new folder."
                 )
 
-    def layout(self, proposed: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-        """What the store was laid out as; `proposed` if it is new, None if nothing is proposed.
+    # ------------------------------------------------------------------ reading
+    def layout(self) -> dict[str, Any] | None:
+        """What the store belongs to and was last asked for; None if it is new.
 
         Raises:
             SweepStoreError: it belongs to another spec or code version, with both hashes.
         """
-        with turn(self.folder):
-            path = self.folder / _LAYOUT
-            if path.exists():
-                return self._checked(path)
-            if proposed is None:
-                return None
-            known = {"hash": self.spec.hash, "code hash": self.spec.code_hash}
-            full = {
-                **known, "spec": self.spec.question, "code": self.spec.code, **proposed,
-            }  # fmt: skip
-            self._write(path, json.dumps(full, indent=1).encode())
-            return full
-
-    def _checked(self, path: Path) -> dict[str, Any]:
+        path = self.folder / _LAYOUT
+        if not path.exists():
+            return None
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             stored = found["hash"], found["code hash"]
             parts = found["spec"], found["code"]
-        except (ValueError, KeyError, TypeError) as error:
+            form, wrote = found.get("format", 1), found["code"]["gdln_jax"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise SweepStoreError(
                 f"{path} is not what a sweep wrote ({error}); pass another folder."
             ) from error
+        if form != _FORMAT:
+            raise SweepStoreError(
+                f"the store {self.folder} was written in another form (number {form}, this is "
+                f"{_FORMAT}), by gdln_jax {wrote}. Go on with that version, or pass another "
+                "folder; xarray.open_dataset reads its files chunk-*.nc."
+            )
         kinds = ("spec", "code version")
         ours = (self.spec.hash, self.spec.code_hash), (self.spec.question, self.spec.code)
         for kind, old, new, was, asked in zip(kinds, stored, ours[0], parts, ours[1], strict=True):
@@ -92,28 +91,67 @@ class Store:
                 )
         return found
 
-    def sweep_up(self) -> None:
-        """Remove what a killed process of the same shard left half-written."""
-        for path in self.folder.glob("*.tmp" if self.mark == "all" else f"*.{self.mark}.tmp"):
-            path.unlink(missing_ok=True)
-
-    def _paths(self, number: int) -> list[Path]:
-        return sorted(self.folder.glob(f"chunk-{number:06d}-*.nc"))
-
-    def read(self, number: int) -> Block | None:
-        """A finished chunk; None if there is none that is whole. A damaged one is removed."""
-        for path in self._paths(number):
-            try:
-                content = path.read_bytes()
-            except FileNotFoundError:  # another shard has just removed it
+    def found(self, grid: Grid) -> list[tuple[np.ndarray, Block]]:
+        """The results of all points of `grid` that are kept, with their numbers, each once."""
+        there, results = np.zeros(grid.size, bool), []
+        for path in sorted(self.folder.glob("chunk-*.nc")):
+            if path.name not in self._parts:
+                self._parts[path.name] = _read(path)
+            part = self._parts[path.name]
+            if part is None:
                 continue
-            if hashlib.sha256(content).hexdigest() == path.stem.rsplit("-", 1)[-1]:
-                return _unpacked(content)
+            numbers = grid.numbers(part[0])
+            rows = np.flatnonzero((numbers >= 0) & ~there[numbers])
+            there[numbers[rows]] = True
+            if len(rows):
+                results.append((numbers[rows], part[1].rows(rows)))
+        return results
+
+    # ------------------------------------------------------------------ writing
+    @contextlib.contextmanager
+    def writing(self, missing: str) -> Iterator[None]:
+        """Hold the folder as the one sweep, or as one of its shards, that writes to it.
+
+        Raises:
+            SweepLockedError: another sweep holds it.
+            SweepStoreError: it cannot be written to; `missing` says what would have been written.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(self.folder, self.shard))
+            except OSError as error:
+                raise SweepStoreError(
+                    f"store={self.folder} cannot be written to ({error.strerror}), and {missing}: "
+                    "pass a folder that you may write to, or a copy of this one."
+                ) from error
+            self._sweep_up()
+            yield
+
+    def lay_out(self, axes: tuple[Axis, ...], chunk: int, static: frozenset[str]) -> dict[str, Any]:
+        """The layout for these axes: that of another shard of the same call, else this one's."""
+        with turn(self.folder):
+            known = self.layout()
+            if known is not None and not changes(known, axes):
+                return known
+            layout = {
+                "format": _FORMAT, "hash": self.spec.hash, "code hash": self.spec.code_hash,
+                "spec": self.spec.question, "code": self.spec.code, "chunk": chunk,
+                "static": sorted(static), "axes": {a.name: _texts(a) for a in axes},
+            }  # fmt: skip
+            self._write(self.folder / _LAYOUT, json.dumps(layout, indent=1).encode())
+            return layout
+
+    def _sweep_up(self) -> None:
+        """Remove damaged files, and what a killed process of the same shard left half-written."""
+        for path in self.folder.glob("*.tmp" if self.shard is None else f"*.{self.mark}.tmp"):
             path.unlink(missing_ok=True)
-        return None
+        for name in [name for name, part in self._parts.items() if part is None]:
+            (self.folder / name).unlink(missing_ok=True)
+            del self._parts[name]
 
     def write(self, number: int, block: Block, coordinates: Mapping[str, np.ndarray]) -> None:
-        """Keep a finished chunk: on the disk before this returns, whole or not at all.
+        """Keep finished points: on the disk before this returns, whole or not at all.
 
         Raises:
             SweepStoreError: the disk is full or does not take it; what is there stays readable.
@@ -139,8 +177,33 @@ class Store:
             why = "the disk is full" if error.errno in _FULL else f"it cannot be written ({error})"
             raise SweepStoreError(
                 f"store {self.folder}: {why}. {done} chunks are stored and stay readable; make "
-                "room and call the same sweep again, it goes on from there."
+                "space and call the same sweep again, it goes on from there."
             ) from error
+
+
+def changes(layout: Mapping[str, Any], axes: tuple[Axis, ...]) -> list[str]:
+    """How the axes differ from those of the latest call, in words; nothing if they do not."""
+    words = []
+    for axis in axes:
+        was, now = layout["axes"][axis.name], _texts(axis)
+        old, new = set(was), set(now)
+        more, fewer = [v for v in now if v not in old], [v for v in was if v not in new]
+        words += [f"axis {axis.name!r} gains {_few(more)}"] if more else []
+        words += [f"axis {axis.name!r} loses {_few(fewer)}"] if fewer else []
+        if [v for v in now if v in old] != [v for v in was if v in new]:
+            words.append(f"axis {axis.name!r} is in another order")
+    if list(layout["axes"]) != [axis.name for axis in axes]:
+        words.append("the axes are in another order")
+    return words
+
+
+def _texts(axis: Axis) -> list[str]:
+    return [repr(value) for value in axis.values]
+
+
+def _few(texts: list[str], limit: int = 4) -> str:
+    rest = f", ... ({len(texts)} values)" if len(texts) > limit else ""
+    return ", ".join(texts[:limit]) + rest
 
 
 def _sync(folder: Path) -> None:
@@ -153,6 +216,17 @@ def _sync(folder: Path) -> None:
             os.close(handle)
 
 
+def _read(path: Path) -> _Part | None:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:  # another shard has just removed it
+        return None
+    except OSError as error:
+        raise SweepStoreError(f"{path} cannot be read ({error.strerror}).") from error
+    whole = hashlib.sha256(content).hexdigest() == path.stem.rsplit("-", 1)[-1]
+    return _unpacked(content) if whole else None
+
+
 def _packed(block: Block, coordinates: Mapping[str, np.ndarray], attrs: dict[str, Any]) -> bytes:
     import xarray as xr
 
@@ -163,7 +237,7 @@ def _packed(block: Block, coordinates: Mapping[str, np.ndarray], attrs: dict[str
     return bytes(xr.Dataset(data, coords, attrs).to_netcdf(engine="h5netcdf"))
 
 
-def _unpacked(content: bytes) -> Block:
+def _unpacked(content: bytes) -> _Part:
     import xarray as xr
 
     # Whole numbers and flags come back as they were; nothing is a date.
@@ -171,5 +245,6 @@ def _unpacked(content: bytes) -> Block:
         io.BytesIO(content), engine="h5netcdf", decode_times=False, mask_and_scale=False
     ) as data:
         arrays = {str(k): np.asarray(v.values) for k, v in data.data_vars.items()}
+        columns = {str(k): np.asarray(v.values) for k, v in data.coords.items()}
     status, messages = arrays.pop("status"), arrays.pop("message").astype(object)
-    return Block(arrays, status.astype(np.int8), messages)
+    return columns, Block(arrays, status.astype(np.int8), messages)

@@ -1,9 +1,7 @@
-"""The function `sweep`: plan the chunks, run those that are not in the store, label the result."""
+"""The function `sweep`: check what is asked, run it, label the result."""
 
-import contextlib
 import json
 import logging
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,26 +13,25 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray, UInt32
 
-from gdln_jax import _distributed, _machine
+from gdln_jax import _machine
 from gdln_jax._boundary import check_random_key
 from gdln_jax._checks import check_integer
 from gdln_jax.sweep import _progress, _workers
-from gdln_jax.sweep._axes import Grid, check_names, read_axes
+from gdln_jax.sweep._axes import check_names, read_axes
 from gdln_jax.sweep._dataset import Labels, assemble
-from gdln_jax.sweep._locks import locked
-from gdln_jax.sweep._plan import Plan
-from gdln_jax.sweep._spec import Spec, key_text, make_spec
-from gdln_jax.sweep._static import check_arguments, find_static
-from gdln_jax.sweep._status import OK, REASONS
-from gdln_jax.sweep._store import Store
+from gdln_jax.sweep._program import Block
+from gdln_jax.sweep._run import Run
+from gdln_jax.sweep._spec import key_text
+from gdln_jax.sweep._static import check_arguments
+from gdln_jax.sweep._status import OK, RAISED, REASONS
 
 if TYPE_CHECKING:
     from xarray import Dataset
 else:  # not loaded here, and not checked at run time
     Dataset = Any
 
-# With a store a kill costs at most a sixteenth of a group, or this many runs.
-_PARTS, _LEAST = 16, 16
+# The one generator of JAX whose numbers for a key do not depend on the other keys of a batch.
+_GENERATOR = "threefry2x32"
 _log = logging.getLogger("gdln_jax.sweep")
 
 
@@ -63,15 +60,19 @@ def sweep(
     - `fn`: takes a key and one keyword argument per axis; returns a pytree of real arrays. It is
       traced, so it may train, solve and measure, but not write files.
     - `axes`: name -> 1-D values (numbers, flags or strings), in the order of the dimensions. A
-      `DataArray` hands its attributes (units) on. Strings, and whole numbers or flags with which
+      `DataArray` hands its attributes (units) on. A value that JAX would change beyond rounding
+      (2**40 without x64) is refused. Strings, and whole numbers or flags with which
       fn cannot be traced (M, K, a width), are *static*: fn sees Python values, and there is one
       program per choice of them. All other axes are mapped by `vmap` inside a program.
     - `key`: every point gets its own key, made from this one and the values of its coordinates:
       the same in any order, chunking, mesh, shard, and after adding values. A seed is an axis.
+      Of the generators only JAX's default, threefry2x32, keeps this promise; others are refused.
     - `mesh`: split the points of a batch over the devices of this mesh (`jax.shard_map`). Under
       `jax.distributed` default all devices of all processes. Results do not depend on it up to
       rounding.
-    - `store`: folder in which finished chunks are kept; a second call goes on from there.
+    - `store`: folder in which finished points are kept (`~` is the home); a second call goes on
+      from there, and so does one whose axes have more, fewer or reordered values. It logs how they
+      differ. A store that has all points is read, and nothing is written to it.
     - `batch`: points per chunk. Default: all points of a program, or with `store` a sixteenth
       (but not under 16), run in as many pieces as fit into 80 % of the free memory of the
       device (25 % of that of the host), by the compiler's account of the program.
@@ -85,17 +86,20 @@ def sweep(
     - `shard`: (i, n), do only the chunks k with k mod n = i; needs `store`. For n processes under
       any scheduler. What other shards have not done yet has status 6.
     - `workers`: number of processes that share the work through `store`; `executor` starts them
-      (anything with `submit`, such as `submitit.AutoExecutor`), default: processes on this machine.
+      (anything with `submit`, such as `submitit.AutoExecutor`), default: processes on this machine,
+      which end with this one. fn must stand in a module.
 
     **Returns:** a data set with the axes as coordinates. Variables are named by their path in what
-    fn returns (`value` for a lone array), with dimensions (*axes, *own). `status` says per point
+    fn returns (`value` for a lone array), with dimensions (*axes, *own); bfloat16 and other types
+    that netCDF lacks come as the next wider one, float32 or int8. `status` says per point
     0 ok, 1 diverged, 2 solver gave up, 3 a value is not finite, 4 fn reported another status,
     5 fn raised, 6 not computed yet, and `reason` says it in words. A failed point never ends the
     sweep, and what failed is NaN. Attributes tell where the numbers come from.
 
-    **Raises:** `ValueError` for axes, labels or an fn that cannot work, naming the axis;
-    `SweepStoreError` for a store of another sweep or code (with both hashes), or a full disk;
-    `SweepLockedError` for a store in use; `RuntimeError` if fn raises at every point.
+    **Raises:** `ValueError` for axes, labels, keys or an fn that cannot work, naming the axis;
+    `SweepStoreError` for a store of another sweep or code (with both hashes), one that cannot be
+    written to, or a full disk; `SweepLockedError` for a store in use, naming the process;
+    `RuntimeError` if fn raises at every point, or workers do not end well.
     """
     grid_axes = read_axes(axes)
     check_arguments(fn, grid_axes)
@@ -107,40 +111,36 @@ def sweep(
         batch = check_integer(batch, "batch", minimum=1)
     _check_sharing(store, shard, workers, executor, mesh)
     labels = Labels(dims or {}, coords or {}, units or {})
-    if workers is not None:
-        options = {"store": store, "batch": batch, "static": static, "key_axes": key_axes}
-        _workers.work_off(fn, axes, key, workers, executor, options)
-    spec = make_spec(fn, grid_axes, key_axes, key)
-    with contextlib.ExitStack() as stack:
-        kept = None if store is None else Store(Path(store), spec, shard)
-        if kept is not None and _distributed.is_first():
-            stack.enter_context(locked(kept.folder, shard))
-            kept.sweep_up()
-        layout = None if kept is None else kept.layout()
-        names = frozenset(layout["static"]) if layout else find_static(
-            fn, grid_axes, static, key
-        )  # fmt: skip
-        grid = Grid(grid_axes, names, key_axes)
-        chunk = batch or _default_chunk(grid.groups.shape[1], stored=kept is not None)
-        if kept is not None and layout is None and _distributed.is_first():
-            layout = kept.layout({"chunk": chunk, "static": sorted(names)})
-        chunk = int(_distributed.agreed(np.asarray(layout["chunk"] if layout else chunk)))
-        mesh = _distributed.default_mesh() if mesh is None else mesh
-        plan = Plan(fn, grid, key, chunk, batch, mesh, kept, shard or (0, 1))
-        blocks = plan.run(progress)
-    result = assemble(grid, blocks, labels, _provenance(spec, key, key_axes))
+    run = Run(fn, grid_axes, key, key_axes, static, batch, _folder(store), shard, mesh)
+    run.say_changes()
+    if workers is not None and run.missing:
+        _workers.work_off(run, workers, executor)
+    blocks = run.compute(progress)
+    _refuse_failures(blocks, run.errors)
+    result = assemble(run.grid, blocks, labels, _provenance(run))
     _tell_failures(result)
     return result
 
 
-def _default_chunk(points: int, *, stored: bool) -> int:
-    return min(points, max(_LEAST, math.ceil(points / _PARTS))) if stored else points
+def _folder(store: Any) -> Path | None:
+    try:
+        return None if store is None else Path(store).expanduser()
+    except (TypeError, RuntimeError) as error:  # no path; a user who has no home
+        raise ValueError(f"store is {store!r} ({error}); pass the path of a folder.") from error
 
 
 def _checked_key(key: Any) -> jax.Array:
     check_random_key(key)
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    return key if typed else jax.random.wrap_key_data(key)
+    key = key if typed else jax.random.wrap_key_data(key)
+    generator = str(jax.random.key_impl(key))
+    if generator != _GENERATOR:
+        raise ValueError(
+            f"key is a key of the generator {generator!r}, whose random numbers under vmap depend "
+            "on the points that are computed together; pass "
+            f"jax.random.key(seed, impl={_GENERATOR!r})."
+        )
+    return key
 
 
 def _check_sharing(store: Any, shard: Any, workers: Any, executor: Any, mesh: Any) -> None:
@@ -158,13 +158,20 @@ def _check_sharing(store: Any, shard: Any, workers: Any, executor: Any, mesh: An
         raise ValueError("several processes share their work through store=DIR; pass one.")
 
 
-def _provenance(spec: Spec, key: jax.Array, key_axes: Sequence[str]) -> dict[str, Any]:
+def _refuse_failures(blocks: Sequence[tuple[np.ndarray, Block]], errors: list[Exception]) -> None:
+    if blocks and all(np.all(block.status == RAISED) for _, block in blocks):
+        message = blocks[0][1].messages[0]
+        cause = errors[0] if errors else None
+        raise RuntimeError(f"fn raised at every point of the sweep: {message}") from cause
+
+
+def _provenance(run: Run) -> dict[str, Any]:
     return {
-        "fn": spec.question["fn"],
-        "sweep_spec": spec.hash,
-        "sweep_code": spec.code_hash,
-        "key": f"{jax.random.key_impl(key)} {key_text(key)}",
-        "key_axes": " ".join(key_axes),
+        "fn": run.spec.question["fn"],
+        "sweep_spec": run.spec.hash,
+        "sweep_code": run.spec.code_hash,
+        "key": f"{jax.random.key_impl(run.key)} {key_text(run.key)}",
+        "key_axes": " ".join(run.key_axes),
         "versions": json.dumps(_machine.versions()),
         "machine": json.dumps(_machine.machine()),
         "created": _machine.moment(),
