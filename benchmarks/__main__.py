@@ -16,7 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.rows import JOBS
-from benchmarks.table import Row, as_json, machine, markdown
+from benchmarks.table import Row, as_json, folder, machine, markdown
+from gdln_jax._files import write
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--rows", nargs="+", metavar="NAME", choices=sorted(JOBS), default=list(JOBS), help=names
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the table")
+    parser.add_argument("--out", type=folder, metavar="DIR", help="folder for the table")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     chosen = parser.parse_args(arguments)
     if find_spec("torch") is None and {"image", "gradient"} & set(chosen.rows):
@@ -38,9 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     text = f"{markdown(rows)}\n\n{_where()}\n"
     print(text)
     if chosen.out is not None:
-        chosen.out.mkdir(parents=True, exist_ok=True)
-        (chosen.out / "benchmarks.md").write_text(text, encoding="utf-8")
-        (chosen.out / "benchmarks.json").write_text(as_json(rows), encoding="utf-8")
+        write(chosen.out / "benchmarks.md", text)
+        write(chosen.out / "benchmarks.json", as_json(rows))
 
 
 def measured(name: str, *, quick: bool) -> list[Row]:

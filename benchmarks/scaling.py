@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.table import machine
+from benchmarks.table import folder, machine
+from gdln_jax._files import write, written_whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,7 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure all series, or those asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__)
     parser.add_argument("--series", nargs="+", choices=sorted(SERIES), default=list(SERIES))
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for numbers and picture")
+    parser.add_argument("--out", type=folder, metavar="DIR", help="folder for numbers and picture")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     parser.add_argument("--alone", choices=sorted(SERIES), help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
@@ -281,11 +282,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if chosen.out is not None:
         from benchmarks.scaling_figure import draw
 
-        chosen.out.mkdir(parents=True, exist_ok=True)
         series = [dataclasses.asdict(s) | {"exponent": s.exponent} for s in found]
         record = {"machine": machine(), "series": series}
-        (chosen.out / "scaling.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
-        draw(found).savefig(chosen.out / "scaling.png", dpi=200)
+        write(chosen.out / "scaling.json", json.dumps(record, indent=1))
+        with written_whole(chosen.out / "scaling.png") as (beside,):
+            draw(found).savefig(beside, dpi=200)
 
 
 if __name__ == "__main__":

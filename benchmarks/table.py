@@ -1,5 +1,6 @@
 """What a benchmark says: rows of ratios, as Markdown and JSON."""
 
+import argparse
 import dataclasses
 import json
 import os
@@ -8,6 +9,17 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from gdln_jax._files import UnwritableError, expanded, writable
+
+
+def folder(name: str) -> Path:
+    """The value of `--out`, which must take files before an hour is measured."""
+    try:
+        with writable(place := expanded(name)):
+            return place
+    except UnwritableError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 @dataclasses.dataclass(frozen=True)

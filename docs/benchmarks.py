@@ -9,12 +9,13 @@ What stands outside of the markers is written by hand: read it again against the
 
 import json
 import re
-import shutil
 import sys
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+from gdln_jax._files import write
 
 DOCS = Path(__file__).parent
 
@@ -39,8 +40,8 @@ def main() -> None:
         text, count = marked.subn(lambda m, part=part: f"{m[1]}\n{part}\n{m[2]}", text)
         if count != 1:
             raise SystemExit(f"docs/benchmarks.md has {count} places for {name!r}, expected one")
-    page.write_text(text, "utf-8")
-    shutil.copyfile(source / "scaling.png", DOCS / "benchmarks.png")
+    write(page, text)
+    write(DOCS / "benchmarks.png", (source / "scaling.png").read_bytes())
 
 
 def rows(records: Iterable[dict[str, Any]]) -> Iterable[str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from gdln_jax._files import write as save
 from gdln_jax.recipes import CATALOGUE
 from gdln_jax.report import Outcome, State, duration, outcomes
 
@@ -64,7 +65,6 @@ def write(default: Path | None, quick: Path | None, docs: Path, *, remark: str =
         for folder in (default, quick)
     )
     pictures = docs / "gallery"
-    pictures.mkdir(exist_ok=True)
     pairs = [[runs.get(name) for runs in (full, short)] for name in CATALOGUE]
     entries = list(CATALOGUE.values())
     shown = [
@@ -75,7 +75,7 @@ def write(default: Path | None, quick: Path | None, docs: Path, *, remark: str =
     ]
     for one in shown:
         if one.picture:
-            (pictures / f"{one.entry.name}.png").write_bytes(light(one.picture))
+            save(pictures / f"{one.entry.name}.png", light(one.picture))
     cores = sorted({one.run["machine"]["cores"] for one in shown if "machine" in one.run})
     few = [one.entry.name for one in shown if one.run.get("quick")]
     which = "all recipes" if len(few) == len(shown) else ", ".join(few)
@@ -97,9 +97,7 @@ def write(default: Path | None, quick: Path | None, docs: Path, *, remark: str =
         "---",
         "Made by `python docs/gallery.py`; changes to this page are lost.",
     ]
-    page = docs / "gallery.md"
-    page.write_text("\n".join(text) + "\n", encoding="utf-8")
-    return page
+    return save(docs / "gallery.md", "\n".join(text) + "\n")
 
 
 def passed(one: Outcome) -> str:

@@ -88,10 +88,10 @@ def written_whole(*places: Path) -> Iterator[list[Path]]:
                 path.unlink(missing_ok=True)
 
 
-def write(place: Path, content: str) -> Path:
-    """Write a text as a whole or not at all; return `place`."""
+def write(place: Path, content: str | bytes) -> Path:
+    """Write a file as a whole or not at all, a text in UTF-8; return `place`."""
     with written_whole(place) as (beside,):
-        beside.write_text(content, encoding="utf-8")
+        beside.write_bytes(content.encode() if isinstance(content, str) else content)
     return place
 
 

@@ -160,8 +160,10 @@ def test_the_command_writes_one_table(tmp_path, capsys, monkeypatch):
     text = (tmp_path / "new" / "benchmarks.md").read_text(encoding="utf-8")
     assert capsys.readouterr().out.strip() == text.strip()
     assert len(json.loads((tmp_path / "new" / "benchmarks.json").read_text())["rows"]) == 2
-    with pytest.raises(SystemExit):
-        command.main(["--rows", "no-such-row"])
+    for wrong in (["--rows", "no-such-row"], ["--out", "/proc/table"]):
+        with pytest.raises(SystemExit, match="2"):
+            command.main(wrong)
+    assert len(asked) == 2  # nothing is measured before the folder is known to be good
 
 
 @pytest.mark.slow
