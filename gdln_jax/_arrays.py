@@ -118,7 +118,8 @@ def own_copy(raw: Any, dtype: Any, name: str) -> Array:
         return raw.astype(dtype)
     with np.errstate(over="ignore"):
         copied = raw.astype(dtype)  # also where the type is the same
-    if not np.all(np.isfinite(copied)):
+    narrowed = raw.dtype.kind == "f" and copied.dtype.itemsize < raw.dtype.itemsize
+    if narrowed and not np.all(np.isfinite(copied)):
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(copied))[0])
         raise ValueError(
             f"{name} is {raw[where]} at index {where}, which {np.dtype(dtype)} cannot hold: scale "
@@ -186,9 +187,8 @@ def _row_labels(value: Any) -> Any:
     index = getattr(value, "index", None)
     if hasattr(index, "equals") and hasattr(index, "isin"):
         return index
-    dims = getattr(value, "dims", ())
-    indexes = getattr(value, "indexes", None)
-    return indexes.get(dims[0]) if dims and hasattr(indexes, "get") else None
+    dims, indexes = getattr(value, "dims", ()), getattr(value, "indexes", {})
+    return indexes.get(dims[0]) if dims and isinstance(indexes, Mapping) else None
 
 
 def _numbered(labels: Any) -> bool:

@@ -68,13 +68,21 @@ class GatedData(SeveralArrays, eqx.Module):
     - `weights`: array (n,) of non-negative example weights; they are scaled to sum 1. Default
       1/n each.
 
-    All arrays are stored in one precision: float32 if every floating-point array given is
-    float32, else JAX's default float (float64 if `jax_enable_x64` is set). Integers and booleans
-    follow the others.
+    Arrays may be of NumPy, JAX, pandas or xarray, or lists, and the mappings of any kind. They are
+    copied: what is written to them later does not change the data. All are stored in one
+    precision: float32 if every floating-point array given is float32, else JAX's default float
+    (float64 if `jax_enable_x64` is set). Integers, booleans and lists follow the others.
+
+    Examples are paired by position. Row labels (the index of a DataFrame or Series, the
+    coordinates of the first dimension of a DataArray) are not kept, but compared: two arrays that
+    name the same rows in another order are refused. Labels of features are ignored.
+
+    An example of weight 0 counts nowhere, whatever its values; a network still predicts it.
 
     **Raises:** `ValueError` that names the array for wrong lengths, wrong number of axes,
-    values that are no finite numbers, negative weights or weights that sum to 0. What depends
-    on the graph is checked by `validate`, which every function that takes both calls.
+    values that are no finite numbers, sparse or masked arrays, precisions below float32,
+    contradicting row labels, negative weights or weights that sum to 0. What depends on the
+    graph is checked by `validate`, which every function that takes both calls.
     """
 
     inputs: dict[str, Float[Array, "n _"]]

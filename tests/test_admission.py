@@ -293,16 +293,26 @@ class TestWeightsOfNetworks:
 class TestExamplesOfWeightZero:
     """A loss, its gradient and its flow do not depend on what weighs 0 (FAULTS 13)."""
 
+    graph = Graph({"x": 2, "h": 3, "y": 2}, [("x", "h"), ("h", "y")])
+    weights = (np.arange(6.0).reshape(3, 2) / 10, np.arange(6.0).reshape(2, 3) / 7)
+    gated, rectified = (
+        GatedNetwork(graph, dict(zip(("x->h", "h->y"), weights, strict=True))),
+        ReLUNetwork(weights),
+    )
+    few = GatedData({"x": np.eye(2)}, {"y": [[1.0, 0], [0, 2]]})
     huge = GatedData(
-        {"x": [[1.0, 0], [0, 1], [1e300, 1e300]]}, {"y": [[1.0], [2], [-1e300]]}, weights=[1, 1, 0]
+        {"x": [[1.0, 0], [0, 1], [1e300, 1e300]]},
+        {"y": [[1.0, 0], [0, 2], [-1e300, 1e300]]},
+        weights=[1, 1, 0],
     )
 
-    @pytest.mark.parametrize("network", [NET, RELU])
+    @pytest.mark.parametrize("network", [gated, rectified])
     @pytest.mark.parametrize("loss", [mse, cross_entropy])
     def test_however_large_they_are(self, network, loss):
-        for data in (self.huge, pack(GRAPH, self.huge)) if network is NET else (self.huge,):
+        packed = [pack(self.graph, self.huge)] if network is self.gated else []
+        for data in (self.huge, *packed):
             value, gradient = jax.value_and_grad(loss)(network, data)
-            wanted, wanted_gradient = jax.value_and_grad(loss)(network, DATA)
+            wanted, wanted_gradient = jax.value_and_grad(loss)(network, self.few)
             np.testing.assert_allclose(value, wanted, rtol=1e-14)
             for g, w in zip(*map(jax.tree.leaves, (gradient, wanted_gradient)), strict=True):
                 np.testing.assert_allclose(g, w, rtol=1e-13, atol=1e-16)
@@ -313,8 +323,8 @@ class TestExamplesOfWeightZero:
         np.testing.assert_allclose(slope[1], 0.5 * (2 - 0.06) ** 2, rtol=1e-14)
 
     def test_power_of_units(self):
-        power = relu.unit_power(RELU, self.huge)
-        np.testing.assert_allclose(power, relu.unit_power(RELU, DATA), rtol=1e-14)
+        power = relu.unit_power(self.rectified, self.huge)
+        np.testing.assert_allclose(power, relu.unit_power(self.rectified, self.few), rtol=1e-14)
 
     def test_only_such_examples_are_no_data(self):
         for index in ([2], np.array([2, 2]), [False, False, True]):
