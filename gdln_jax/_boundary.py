@@ -101,13 +101,13 @@ def check_predicts(model: Any) -> None:
         )
 
 
-def check_single(model: Any, batch: tuple[int, ...]) -> None:
-    """Raise `ValueError` for a batch of models, of leading shape `batch`, where one is wanted."""
+def check_single(one: Any, batch: tuple[int, ...]) -> None:
+    """Raise `ValueError` for a batch of models or data, of leading shape `batch`."""
     if batch:
         raise ValueError(
-            f"this {type(model).__name__} is a batch of shape {batch}, and one network is wanted: "
-            "map over them, jax.vmap(lambda net: net(data))(nets), or take one of them, "
-            "jax.tree.map(lambda leaf: leaf[0], nets)."
+            f"this {type(one).__name__} is a batch of shape {batch}, and a single one is wanted: "
+            "map over the batch, say jax.vmap(mse, (0, None))(nets, data), or take one of it, "
+            "jax.tree.map(lambda leaf: leaf[0], batch)."
         )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from gdln_jax._arrays import SeveralArrays
-from gdln_jax._boundary import check_gated_data, check_graph
+from gdln_jax._boundary import check_gated_data, check_graph, check_single
 from gdln_jax._data import GatedData, is_concrete
 from gdln_jax._graph import Graph, NodeClass
 
@@ -124,6 +124,7 @@ def pack(graph: Graph, data: GatedData | PackedData) -> PackedData:
             raise ValueError("the packed data were made for another graph; pack them anew.")
         return data
     check_gated_data(data)
+    check_single(data, data.weights.shape[:-1])
     data.validate(graph)
     if not is_concrete(data):
         raise ValueError(
@@ -139,6 +140,7 @@ def unpacked(graph: Graph, data: GatedData) -> PackedData:
     The same result as `pack` at the cost of all edges times all examples. This is the form to
     differentiate with respect to gates or inputs.
     """
+    check_single(data, data.weights.shape[:-1])
     data.validate(graph)
     place = {name: i for names in graph.classes.values() for i, name in enumerate(names)}
     n = data.num_examples

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax._arrays import SeveralArrays
-from gdln_jax._boundary import check_gated_data, check_graph
+from gdln_jax._boundary import check_gated_data, check_graph, check_single
 from gdln_jax._certificate import (
     named_classes,
     normal_component,
@@ -282,6 +282,7 @@ def reduce(
         )
     if not isinstance(data, PackedData):
         check_gated_data(data)
+        check_single(data, data.weights.shape[:-1])
     packed = pack(graph, data.compress() if isinstance(data, GatedData) else data)
     unit, sizes = unit_nodes(packed)
     frames = find_frames(unit, seed=seed)

@@ -153,6 +153,15 @@ class TestRowLabels:
         with pytest.raises(ValueError, match="another order"):
             GatedData({"x": shuffled}, {"y": pd.DataFrame(np.ones((3, 1)))})
 
+    def test_of_images(self):
+        pixels = xr.DataArray(np.ones((3, 2, 2), np.uint8), {"n": ITEMS}, ("n", "row", "column"))
+        labels = pd.Series([0, 1, 2], index=ITEMS[::-1])
+        with pytest.raises(ValueError, match="labels and images"):
+            tasks.transformed_images(pixels, labels, num_domains=2, key=jax.random.key(0))
+        masked = np.ma.masked_equal([0, 1, 9], 9)
+        with pytest.raises(ValueError, match="labels has 1 masked"):
+            images.ImageSet(pixels.to_numpy(), masked)
+
     def test_of_the_base_of_a_task(self):
         with pytest.raises(ValueError, match="base y and base x"):
             tasks.routing(2, base=(X, Y.iloc[::-1]))
@@ -427,7 +436,10 @@ attempts = [
     (lambda: train(r, data, optimizer=sgd, steps=1), "model is a Reduction; it holds"),
     (lambda: train(net.weights, data, optimizer=sgd, steps=1), "EdgeView; pass the network itself"),
     (lambda: two(net)(data), "this GatedNetwork is a batch of shape (2,)"),
-    (lambda: mse(two(net), data), "jax.vmap(lambda net: net(data))(nets)"),
+    (lambda: mse(two(net), data), "jax.vmap(mse, (0, None))(nets, data)"),
+    (lambda: mse(net, two(data)), "this GatedData is a batch of shape (2,)"),
+    (lambda: pack(graph, two(data)), "this GatedData is a batch of shape (2,)"),
+    (lambda: reduce(graph, two(data)), "this GatedData is a batch of shape (2,)"),
     (lambda: two(rectified)(data), "this ReLUNetwork is a batch of shape (2,)"),
     (lambda: relu.snapshot(two(rectified), data), "this ReLUNetwork is a batch of shape (2,)"),
     (lambda: relu.snapshot(net, data), "model is a GatedNetwork; pass a gdln.ReLUNetwork"),

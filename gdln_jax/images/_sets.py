@@ -18,6 +18,14 @@ from gdln_jax.images._files import read_cifar, read_idx
 _UNSCALED = 100
 
 
+def check_pair(images: Any, labels: Any) -> None:
+    """Raise `ValueError` for images and labels that are sparse, masked, or labelled otherwise."""
+    given = {"images": images, "labels": labels}
+    for name, value in given.items():
+        check_dense(value, name)
+    check_row_labels(given)
+
+
 @dataclass(frozen=True, eq=False)
 class ImageSet:
     """Labelled images.
@@ -40,9 +48,7 @@ class ImageSet:
     name: str = "images"
 
     def __post_init__(self) -> None:
-        for name, value in (("images", self.images), ("labels", self.labels)):
-            check_dense(value, name)
-        check_row_labels({"images": self.images, "labels": self.labels})
+        check_pair(self.images, self.labels)
         images, labels = np.asarray(self.images), np.asarray(self.labels)
         if images.ndim == 3:
             images = images[..., None]

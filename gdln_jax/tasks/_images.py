@@ -15,7 +15,7 @@ from gdln_jax._data import GatedData
 from gdln_jax._graph import Graph
 from gdln_jax._plan import Block, PackedData, pack_blocks
 from gdln_jax.images._network import edge_names, node_names
-from gdln_jax.images._sets import ImageSet
+from gdln_jax.images._sets import ImageSet, check_pair
 from gdln_jax.images._transforms import Transforms, make_transforms
 from gdln_jax.tasks._routing import _matrix, _routes, spectral_gap
 from gdln_jax.tasks._task import Task
@@ -72,6 +72,7 @@ def transformed_images(
     else:
         if labels is None:
             raise ValueError("labels are missing: pass images and labels, or an ImageSet.")
+        check_pair(images, labels)
         base = ImageSet(np.asarray(images), np.asarray(labels))
     m = check_integer(num_domains, "num_domains", minimum=1)
     if encode is not None and compress:
