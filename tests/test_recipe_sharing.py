@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from typer.testing import CliRunner
 
+from gdln_jax import cli
 from gdln_jax.recipes import OptionError, sharing
 from gdln_jax.recipes._options import with_values
 
@@ -96,3 +98,15 @@ def test_reference_values_are_those_of_the_file(reference):
 def test_what_cannot_be_done_is_refused(change, message):
     with pytest.raises(OptionError, match=message):
         with_values(sharing.Options, change)
+
+
+def test_options_that_leave_nothing_to_learn_are_exit_code_2_and_one_line(monkeypatch, tmp_path):
+    """Strengths that start above their ends: the time to half is inf."""
+    monkeypatch.setattr(cli, "_prepare", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    words = ["reproduce", "sharing", "--set", "domains=2", "--set", "amplitude=3."]
+    done = CliRunner().invoke(cli.app, words, env={"COLUMNS": "250"})
+    assert done.exit_code == 2
+    (line,) = [line for line in done.output.splitlines() if "sharing" in line]
+    assert "sharing cannot run with domains=2, amplitude=3.0: the start is too large" in line
+    assert "Traceback" not in done.output

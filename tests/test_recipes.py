@@ -5,6 +5,7 @@ import errno
 import json
 import math
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from matplotlib.figure import Figure
 from gdln_jax import recipes
 from gdln_jax.recipes import Check, OptionError, Result
 from gdln_jax.recipes._options import describe, parse, with_values
+from gdln_jax.recipes._run import Told, perform
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,84 @@ def test_checks():
     ):
         assert not check.passed
         assert check.as_dict()["value"] == "nan"
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        Check.below("error", -math.inf, 1e-9),
+        Check.below("error", -3.0, 1e-9),
+        Check.between("ratio", math.inf, 1.0, math.inf),
+        Check.between("ratio", -math.inf, -math.inf, 0.0),
+        Check.near("number", math.inf, 0.0, math.inf),
+        Check.outside("wrong", math.inf, 0.0, 1.0),
+        Check.outside("wrong", 0.5, 0.0, 1.0),
+    ],
+)
+def test_only_finite_values_pass_and_no_error_is_below_0(check):
+    assert not check.passed
+
+
+def test_one_limit_may_be_infinite():
+    assert Check.between("ratio", 1e300, 1.0, math.inf).passed
+    assert Check.outside("wrong", 0.5, 1.0, math.inf).passed
+    assert Check.below("error", 0.0, 1e-9).passed
+
+
+# ------------------------------------------------------------------ verdicts
+def performed(name: str, checks: list[Check], options: Any = None, simulate: Any = None) -> Result:
+    """A recipe of the catalogue whose runs are made up."""
+    return perform(
+        name,
+        options or Options(),
+        recipes.silent,
+        simulate or (lambda *_: None),
+        lambda *_: (checks, {}),
+        lambda *_: Told(result().data, Figure, "It agrees.", text="| holds |"),
+    )
+
+
+def test_the_verdict_comes_from_the_catalogue_and_stands_only_if_all_checks_passed():
+    good, bad = Check.below("error", 1e-9, 1e-8), Check.below("fit", math.nan, 1e-8)
+    for name, entry in recipes.CATALOGUE.items():
+        passed = performed(name, [good])
+        assert passed.verdict == f"{entry.figure} {entry.standing}: It agrees."
+        assert passed.text == "| holds |"
+        failed = performed(name, [good, bad, bad])
+        assert failed.verdict == "Checks failed (fit; fit): the numbers below establish nothing."
+        assert failed.text == ""
+    assert "(there are none)" in performed("xor", []).verdict
+
+
+def test_no_recipe_makes_its_result_past_the_shared_code():
+    for path in Path(recipes.__file__).parent.glob("*.py"):
+        makes = re.search(r"\bResult\(", path.read_text(encoding="utf-8"))
+        assert not makes or path.name in ("_run.py", "_recipe.py"), path
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("ts[1] is inf;\n  pass finite times"), FloatingPointError("diverged")]
+)
+def test_options_that_make_a_run_impossible_are_named(error):
+    def simulate(*_: Any) -> None:
+        raise error
+
+    with pytest.raises(OptionError) as refused:
+        performed("xor", [], Options(rate=3.0, widths=(5,)), simulate)
+    assert str(refused.value).startswith("xor cannot run with rate=3.0, widths=(5,): ")
+    assert "\n" not in str(refused.value)
+    assert refused.value.__cause__ is error
+    # At the defaults no option is to blame: a fault of the recipe's, which is shown as it is.
+    with pytest.raises(type(error)):
+        performed("xor", [], Options(), simulate)
+
+
+def test_what_a_simulation_refuses_itself_stays_as_it_is():
+    def simulate(*_: Any) -> None:
+        raise OptionError("std is no small start")
+
+    with pytest.raises(OptionError, match=r"^std is no small start$"):
+        performed("xor", [], Options(rate=3.0), simulate)
 
 
 def test_a_result_without_checks_has_not_passed():

@@ -451,7 +451,7 @@ def test_the_gallery_has_light_pictures_and_says_what_is_missing(ran, tmp_path, 
     assert (
         "| [breaks](#breaks) | N Fig. 0 | not established by this run | E99 | broke off | –" in text
     )
-    assert "**Checks failed.** It is *so*" in text
+    assert "It is *so*, `a < b`. (0 of 1 checks, short setting)" in text
     assert "> Everything | holds. **Holds**: not for `x < 0`." in text
 
 

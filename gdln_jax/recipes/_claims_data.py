@@ -84,6 +84,7 @@ def _add_claims(add: Any, claims: Sequence[Claim]) -> None:
         ("high", [case.limits[1] for _, case in pairs], "the claim asks for at most"),
         ("runs", [case.runs for _, case in pairs], "number of runs"),
         ("holds", [int(case.holds) for _, case in pairs], "1: as the claim has it"),
+        ("expected", [int(case.expected) for _, case in pairs], "the same by known laws"),
     ):
         add(f"case_{name}", ("case",), values, meaning)
 

@@ -17,14 +17,14 @@ from gdln_jax.recipes._claims_table import Case, Claim, number
 def coverage(found: Measured) -> Claim:
     """Views learned per class."""
     cases = [
-        Case.of(text, views_learned(found.races[layers].end(name)), LIMITS["coverage"])
-        for layers, name, text in (
-            (1, "equal", "L = 2, together, random weights"),
-            (2, "equal", "L = 3, together, random weights"),
-            (3, "equal", "L = 4, together, random weights"),
-            (3, "aligned, equal", "L = 4, together, aligned u0 ≈ .1"),
-            (1, "p = .8", "L = 2, p = .8, random weights"),
-            (1, "p = .5", "L = 2, p = .5, random weights"),
+        Case.of(text, views_learned(found.races[layers].end(name)), LIMITS["coverage"], one_view)
+        for layers, name, text, one_view in (
+            (1, "equal", "L = 2, together, random weights", False),
+            (2, "equal", "L = 3, together, random weights", False),
+            (3, "equal", "L = 4, together, random weights", False),
+            (3, "aligned, equal", "L = 4, together, aligned u0 ≈ .1", True),
+            (1, "p = .8", "L = 2, p = .8, random weights", False),
+            (1, "p = .5", "L = 2, p = .5, random weights", False),
         )
     ]
     alone = found.races[1].alone[found.races[1].index("equal")].mean()
@@ -46,14 +46,14 @@ def shared(found: Measured) -> Claim:
     one, deep = found.races[1], found.races[3]
     few, all_ = LIMITS["separate"], LIMITS["shared"]
     cases = tuple(
-        Case.of(text, views_learned(races.end(name)), limits)
-        for races, name, text, limits in (
-            (one, "unequal, small", "hard labels, together, L = 2: separate", few),
-            (deep, "aligned", "hard labels, together, L = 4: separate", few),
-            (one, "p = .8", "hard labels, p = .8, L = 2: separate", few),
-            (one, "smooth", "smoothed labels (.3), together, L = 2: shared", all_),
-            (one, "teacher", "teacher of all views, together, L = 2: shared", all_),
-            (one, "teacher, p = .8", "teacher of all views, p = .8, L = 2: shared", all_),
+        Case.of(text, views_learned(races.end(name)), limits, right)
+        for races, name, text, limits, right in (
+            (one, "unequal, small", "hard labels, together, L = 2: separate", few, False),
+            (deep, "aligned", "hard labels, together, L = 4: separate", few, True),
+            (one, "p = .8", "hard labels, p = .8, L = 2: separate", few, False),
+            (one, "smooth", "smoothed labels (.3), together, L = 2: shared", all_, False),
+            (one, "teacher", "teacher of all views, together, L = 2: shared", all_, False),
+            (one, "teacher, p = .8", "teacher of all views, p = .8, L = 2: shared", all_, True),
         )
     )
     return Claim(
@@ -88,11 +88,11 @@ def entropy(found: Measured) -> Claim:
     end = squared[:, -1, 2] / squared[:, -1, 0]
     last = found.entropy.ts[-1]
     cases = (
-        Case.of("squared error: loser/winner at the end", end, LIMITS["winner takes all"]),
+        Case.of("squared error: loser/winner at the end", end, LIMITS["winner takes all"], False),
         Case.of("cross-entropy: loser/winner at the end over t = 0", ratio[:, -1] / ratio[:, 0],
-                LIMITS["no competition"]),
+                LIMITS["no competition"], False),
         Case.of("cross-entropy: loser/winner at the end over when squared error froze", late,
-                LIMITS["no late competition"]),
+                LIMITS["no late competition"], False),
     )  # fmt: skip
     return Claim(
         "entropy",
@@ -111,24 +111,23 @@ def entropy(found: Measured) -> Claim:
 def momentum(found: Measured) -> Claim:
     """Gradient flow against descent with momentum."""
     m = found.momentum
-    cases = []
-    for beta in (0.9, 0.99):
-        row = m.ratio[int(np.flatnonzero(m.betas == beta)[0])]
-        cases += [
-            Case.of(f"beta = {beta:g}, {m.steps[k]:.2g} per step", row[k], LIMITS["momentum"])
-            for k in (0, -1)
-        ]
-    cases += [
-        Case.of(f"beta = 0.9, batches of 1 of 4, {m.batch_steps[k]:.2g} per step",
-                m.batch_ratio[k], LIMITS["momentum"])
-        for k in (0, -1)
-    ]  # fmt: skip
+    rows = {
+        f"beta = {beta:g}": m.ratio[int(np.flatnonzero(m.betas == beta)[0])] for beta in (0.9, 0.99)
+    }
+    rows["beta = 0.9, batches of 1 of 4"] = m.batch_ratio
+    cases = [
+        Case.of(f"{name}, {size} step", row[k], LIMITS["momentum"], k == 0)
+        for name, row in rows.items()
+        for k, size in ((0, "largest"), (-1, "smallest"))
+    ]
+    ends = [f"{steps[0]:.2g} .. {steps[-1]:.2g}" for steps in (m.steps, m.batch_steps)]
     return Claim(
         "momentum",
         "Discrete SGD with momentum equalises the pathways; gradient flow does not.",
         f"two views that always occur together, strengths 1 and .8, L = 2, aligned starts, "
         f"heavy-ball descent, {m.ratio.shape[-1]} starts; batches: 4 classes, one example a step.",
-        "final s_loser/s_winner over that of gradient flow; steps as flow time eta/(1 - beta)",
+        "final s_loser/s_winner over that of gradient flow; steps as flow time eta/(1 - beta), "
+        f"{ends[0]}, of batches {ends[1]}",
         tuple(cases),
         "A finite step weakens the order, and a long memory of large steps can reverse it (times "
         f"{cases[2].value:.2f} here). It is the drift of the discrete map: the effect is "
@@ -143,12 +142,12 @@ def depth(found: Measured) -> Claim:
     race = found.depth_race
     for k in (1, 2):
         text = f"exact, equal rates, u0 = .1 and .09: L = {k + 2} over L = {k + 1}"
-        cases.append(Case.of(text, race[k] / race[k - 1], LIMITS["depth"]))
+        cases.append(Case.of(text, race[k] / race[k - 1], LIMITS["depth"], True))
     for name, text in (("aligned, equal", "aligned u0 ≈ .1"), ("equal", "random weights")):
         ends = [loser_to_winner(found.races[k].end(name)) for k in (1, 2, 3)]
         cases += [
             Case.of(f"networks, {text}: L = {k + 2} over L = {k + 1}",
-                    ends[k] / np.median(ends[k - 1]), LIMITS["depth"])
+                    ends[k] / np.median(ends[k - 1]), LIMITS["depth"], True)
             for k in (1, 2)
         ]  # fmt: skip
     return Claim(
@@ -168,15 +167,17 @@ def relu(found: Measured) -> Claim:
     first = found.gates[0]
     cases = [
         Case.of("gated network of the same weights: largest difference of outputs",
-                np.concatenate([g.identity.ravel() for g in found.gates]), LIMITS["identity"])
+                np.concatenate([g.identity.ravel() for g in found.gates]), LIMITS["identity"], True)
     ]  # fmt: skip
     gaps = [np.abs(g.losses - g.frozen).max(axis=-1) for g in found.gates]
     for g, gap in zip(found.gates, gaps, strict=True):
         for k in (0, -1):
-            where = f"{g.task}, initial sd {g.sizes[k]:g}"
+            where, lazy = f"{g.task}, initial sd {g.sizes[k]:g}", k == -1
             cases += [
-                Case.of(f"{where}: gates changed", g.changed_power[k], LIMITS["gates"]),
-                Case.of(f"{where}: |loss - loss of frozen gates| / L(0)", gap[k], LIMITS["frozen"]),
+                Case.of(f"{where}: gates changed", g.changed_power[k], LIMITS["gates"], lazy),
+                Case.of(
+                    f"{where}: |loss - loss of frozen gates| / L(0)", gap[k], LIMITS["frozen"], lazy
+                ),
             ]
     return Claim(
         "relu",

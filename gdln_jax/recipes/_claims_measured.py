@@ -20,8 +20,8 @@ LIMITS: dict[str, tuple[float, float]] = {
     "losers": (0.0, 0.05),  # "decay to zero"
     "ratio": (0.9, 1.1),  # decay rate over the difference of sigmas
     "ratio equal": (0.0, 0.9),
-    "rule": (0.8, 1.0),  # R: "accuracy > 80 %"
-    "seeds": (0.0, 0.9),  # no view wins nearly always
+    "rule": (0.8, _NO),  # R: "accuracy > 80 %"
+    "seeds": (-_NO, 0.9),  # no view wins nearly always
     "coverage": (0.3, 0.4),  # 1/M for M = 3, within a fifth
     "separate": (0.0, 0.4),
     "shared": (0.9, 1.0 + 1e-9),

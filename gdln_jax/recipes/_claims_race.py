@@ -24,9 +24,14 @@ def equation(found: Measured) -> Claim:
     one, two = found.races[1], found.races[2]
     limits = LIMITS["equation"]
     cases = (
-        Case.of("L = 2, views always together", equation_error(one, "aligned"), limits),
-        Case.of("L = 2, views present with p = .8", equation_error(one, "aligned, p = .8"), limits),
-        Case.of("L = 3, views always together", equation_error(two, "aligned"), limits),
+        Case.of("L = 2, views always together", equation_error(one, "aligned"), limits, True),
+        Case.of(
+            "L = 2, views present with p = .8",
+            equation_error(one, "aligned, p = .8"),
+            limits,
+            False,
+        ),
+        Case.of("L = 3, views always together", equation_error(two, "aligned"), limits, False),
     )
     return Claim(
         "equation",
@@ -68,12 +73,12 @@ def exponential(found: Measured) -> Claim:
     growth = _growth(one, "unequal, small")
     cases = (
         Case.of("L = 2, random weights: rate of sqrt(‖P‖) / sigma", growth / (2 * sigma),
-                LIMITS["exponential"]),
+                LIMITS["exponential"], True),
         Case.of("L = 2, random weights: rate of ‖P‖_F / sigma", growth / sigma,
-                LIMITS["exponential"]),
+                LIMITS["exponential"], False),
         *(
             Case.of(f"L = {layers + 1}, aligned: rate at 5 % over rate at t = 0",
-                    _change_of_rate(found.races[layers]), LIMITS["constant rate"])
+                    _change_of_rate(found.races[layers]), LIMITS["constant rate"], False)
             for layers in (2, 3)
         ),
     )  # fmt: skip
@@ -103,7 +108,7 @@ def losers(found: Measured) -> Claim:
         share = found.races[layers].of(name)
         loser = share[:, :, -1].argmin(axis=-1)[:, :, None, None]
         path = np.take_along_axis(share, loser, axis=-1)[..., 0]
-        cases.append(Case.of(text, path[:, :, -1] / path.max(axis=-1), LIMITS["losers"]))
+        cases.append(Case.of(text, path[:, :, -1] / path.max(axis=-1), LIMITS["losers"], False))
     left = number(float(np.median(loser_to_winner(found.races[1].end("equal")))))
     return Claim(
         "losers",
@@ -135,9 +140,11 @@ def ratio(found: Measured) -> Claim:
     kept = loser_to_winner(same[:, :, -1]) / loser_to_winner(same[:, :, 0])
     total = np.exp(np.log(share[:, :, -1, 2] / share[:, :, -1, 0]) / 2)
     cases = (
-        Case.of("rates 1 : .9 : .8, while .5-5 % are explained", early, LIMITS["ratio"]),
-        Case.of("the same, once 99 % are explained", late, LIMITS["ratio"]),
-        Case.of("equal rates: ratio at the end over ratio at t = 0", kept, LIMITS["ratio equal"]),
+        Case.of("rates 1 : .9 : .8, while .5-5 % are explained", early, LIMITS["ratio"], True),
+        Case.of("the same, once 99 % are explained", late, LIMITS["ratio"], False),
+        Case.of(
+            "equal rates: ratio at the end over ratio at t = 0", kept, LIMITS["ratio equal"], False
+        ),
     )
     return Claim(
         "ratio",
@@ -160,18 +167,18 @@ def rule(found: Measured) -> Claim:
         for d in (0, 2):
             text = f"L = {depth}, exact, u0 = .001 × {theory.DISTRIBUTIONS[d]}"
             hit = float(found.accuracy[0, k, 1, d])
-            # Standard error of a fraction, in place of quartiles.
             error = np.sqrt(hit * (1 - hit) / found.draws)
-            cases.append(Case(text, hit, (hit - error, hit + error), limits, found.draws))
+            right = (depth, d) != (2, 2)  # for L = 2 the larger rate wins, as u0 -> 0
+            cases.append(Case.fraction(text, hit, error, limits, found.draws, right))
     hit, text = found.equal_accuracy, "L = 2, exact, equal rates, u0 = .001 × half-normal"
-    cases.append(Case(text, hit, (hit, hit), limits, found.draws))
+    cases.append(Case.fraction(text, hit, 0.0, limits, found.draws, True))
     for layers, races in found.races.items():
         winner = races.end("unequal").argmax(axis=-1)
         guess = races.advantage[races.index("unequal")].argmax(axis=-1)
         hits = (winner == guess).mean(axis=1)
         mean, error = hits.mean(), hits.std() / np.sqrt(len(hits))
         text = f"L = {layers + 1}, networks from random weights, s(0) = ‖P(0)‖"
-        cases.append(Case(text, mean, (mean - error, mean + error), limits, winner.size))
+        cases.append(Case.fraction(text, mean, error, limits, winner.size, False))
     own = found.accuracy[2].min(axis=-1)
     return Claim(
         "rule",
@@ -192,18 +199,17 @@ def rule(found: Measured) -> Claim:
 def seeds(found: Measured) -> Claim:
     """Winners and random seeds."""
     cases = []
-    for layers, name, text in (
-        (1, "equal", "L = 2, equal rates"),
-        (1, "unequal", "L = 2, rates 1 : .9 : .8, Xavier × .1"),
-        (1, "unequal, small", "L = 2, rates 1 : .9 : .8, Xavier × .01"),
-        (3, "unequal", "L = 4, rates 1 : .9 : .8, Xavier × .1"),
+    for layers, name, text, differ in (
+        (1, "equal", "L = 2, equal rates", True),
+        (1, "unequal", "L = 2, rates 1 : .9 : .8, Xavier × .1", True),
+        (1, "unequal, small", "L = 2, rates 1 : .9 : .8, Xavier × .01", False),
+        (3, "unequal", "L = 4, rates 1 : .9 : .8, Xavier × .1", True),
     ):
         winner = found.races[layers].end(name).argmax(axis=-1)
         counts = np.stack([(winner == m).mean(axis=1) for m in range(VIEWS)])
         best = counts.mean(axis=1).argmax()
         mean, error = counts[best].mean(), counts[best].std() / np.sqrt(winner.shape[0])
-        spread = (float(mean - error), float(mean + error))
-        cases.append(Case(text, float(mean), spread, LIMITS["seeds"], winner.size))
+        cases.append(Case.fraction(text, mean, error, LIMITS["seeds"], winner.size, differ))
     return Claim(
         "seeds",
         "Different random seeds produce different winners.",

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from gdln_jax.recipes._recipe import Check
+
 HOLDS, SOMETIMES, FAILS = "holds", "holds under conditions", "does not hold"
 
 
@@ -14,7 +16,8 @@ class Case:
     """One set-up: the number measured there, its spread, and the limits between which R is right.
 
     `value` is the median over runs, `spread` the quartiles (equal to it where there is one run).
-    Not-a-number is outside of all limits.
+    Of a fraction of races, `error` is the standard error and `spread` one of these on either side.
+    Not-a-number is outside of all limits. `expected`: whether R is right here by SCIENCE 5.
     """
 
     setup: str
@@ -22,18 +25,47 @@ class Case:
     spread: tuple[float, float]
     limits: tuple[float, float]
     runs: int
+    expected: bool
+    error: float = 0.0
 
     @classmethod
-    def of(cls, setup: str, values: Any, limits: tuple[float, float]) -> "Case":
+    def of(cls, setup: str, values: Any, limits: tuple[float, float], expected: bool) -> "Case":
         """The case of some runs' `values`, of any shape."""
         values = np.asarray(values, float).ravel()
         low, median, high = np.quantile(values, (0.25, 0.5, 0.75))
-        return cls(setup, float(median), (float(low), float(high)), limits, len(values))
+        return cls(setup, float(median), (float(low), float(high)), limits, len(values), expected)
+
+    @classmethod
+    def fraction(
+        cls,
+        setup: str,
+        value: float,
+        error: float,
+        limits: tuple[float, float],
+        runs: int,
+        expected: bool,
+    ) -> "Case":
+        """The case of a fraction `value` of `runs` races, with its standard error."""
+        value, error = float(value), float(error)
+        return cls(setup, value, (value - error, value + error), limits, runs, expected, error)
 
     @property
     def holds(self) -> bool:
         """Whether the number is as the claim has it."""
         return bool(self.limits[0] <= self.value <= self.limits[1])
+
+    def check(self, claim: str) -> Check:
+        """The check that the claim called `claim` holds here, or does not, as expected.
+
+        Two standard errors on the wrong side of a limit are chance.
+        """
+        (low, high), near = self.limits, 2 * self.error
+        spread = f"{self.runs} runs, {number(self.spread[0])} .. {number(self.spread[1])}"
+        if self.expected:
+            name = f"verdict: {claim} holds, {self.setup}"
+            return Check.between(name, self.value, low - near, high + near, spread)
+        name = f"verdict: {claim} does not hold, {self.setup}"
+        return Check.outside(name, self.value, low + near, high - near, spread)
 
 
 @dataclass(frozen=True)

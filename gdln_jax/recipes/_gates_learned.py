@@ -268,7 +268,7 @@ def _check_recovery(runs: LearnedRuns, facts: dict[str, Any]) -> list[Check]:
     return checks
 
 
-def verdict(runs: LearnedRuns, facts: dict[str, Any]) -> str:
+def finding(runs: LearnedRuns, facts: dict[str, Any]) -> str:
     """One sentence."""
     kept = facts["held"][-1]
     found = ""

@@ -72,7 +72,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Check:
-    """A measured value held against its limit. Not-a-number fails."""
+    """A measured value held against its limit. Only finite values pass, and no error below 0."""
 
     name: str
     value: float
@@ -82,9 +82,9 @@ class Check:
 
     @classmethod
     def below(cls, name: str, value: Any, limit: float, detail: str = "") -> "Check":
-        """The check that `value < limit`, for an error."""
+        """The check that `0 <= value < limit`, for an error: a distance below 0 is none."""
         value = float(value)
-        return cls(name, value, f"< {limit:.4g}", value < limit, detail)
+        return cls(name, value, f"< {limit:.4g}", 0 <= value < limit, detail)
 
     @classmethod
     def near(
@@ -92,14 +92,22 @@ class Check:
     ) -> "Check":
         """The check that `|value - expected| <= tolerance`, for a number that is known."""
         value = float(value)
-        passed = abs(value - expected) <= tolerance
+        passed = math.isfinite(value) and abs(value - expected) <= tolerance
         return cls(name, value, f"{expected:.8g} ± {tolerance:.2g}", passed, detail)
 
     @classmethod
     def between(cls, name: str, value: Any, low: float, high: float, detail: str = "") -> "Check":
-        """The check that `low <= value <= high`, for a statistic."""
+        """The check that `low <= value <= high`, for a statistic; one limit may be infinite."""
         value = float(value)
-        return cls(name, value, f"{low:.4g} .. {high:.4g}", low <= value <= high, detail)
+        passed = math.isfinite(value) and low <= value <= high
+        return cls(name, value, f"{low:.4g} .. {high:.4g}", passed, detail)
+
+    @classmethod
+    def outside(cls, name: str, value: Any, low: float, high: float, detail: str = "") -> "Check":
+        """The check that `value < low` or `value > high`, for a claim that is wrong."""
+        value = float(value)
+        passed = math.isfinite(value) and not low <= value <= high
+        return cls(name, value, f"not {low:.4g} .. {high:.4g}", passed, detail)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; a value that is not finite is "nan", "inf" or "-inf"."""

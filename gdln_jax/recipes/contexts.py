@@ -110,7 +110,7 @@ def run(options: Options, progress: Progress = silent) -> Result:
 def _tell(options: Options, runs: Runs, facts: dict[str, Any]) -> Told:
     data = dataset(options, runs, facts)
     settled = {"loss_scale": runs.scale, "factors": runs.factors}
-    return Told(data, partial(draw, data, facts), _verdict(facts), _notes(options, facts), settled)
+    return Told(data, partial(draw, data, facts), _finding(facts), _notes(options, facts), settled)
 
 
 # ------------------------------------------------------------------ the runs
@@ -398,12 +398,12 @@ def _gap_checks(facts: dict[str, Any]) -> Iterator[Check]:
 
 
 # ------------------------------------------------------------------ in words
-def _verdict(facts: dict[str, Any]) -> str:
+def _finding(facts: dict[str, Any]) -> str:
     kind = "scaled" if facts["fitted"] else "double"
     how = "with two fitted scales" if facts["fitted"] else "at given scales"
     mean, most = facts["gaps"][kind]
     return (
-        f"H Fig. 4 holds under conditions: {how} the double-context gating follows the ReLU "
+        f"{how} the double-context gating follows the ReLU "
         f"network's loss to {mean:.2%} of L(0) in the mean and {most:.1%} at most, single-context "
         f"gating to {facts['gaps']['single'][0]:.1%} and {facts['gaps']['single'][1]:.1%}; late "
         f"losses differ by {facts['late'][kind]:.0%}. 'Exactly, for all t' does not hold (E24)."

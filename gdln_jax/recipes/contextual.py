@@ -89,7 +89,7 @@ def run(options: Options, progress: Progress = silent) -> Result:
 
 def _tell(options: Options, runs: dict[str, Kind], facts: dict[str, Any]) -> Told:
     data = dataset(options, runs)
-    return Told(data, partial(draw, data, facts), _verdict(facts), _notes(options, facts))
+    return Told(data, partial(draw, data, facts), _finding(facts), _notes(options, facts))
 
 
 # ------------------------------------------------------------------ the runs
@@ -283,10 +283,10 @@ def _limit_checks(kind: str, one: Kind) -> Iterator[Check]:
 
 
 # ------------------------------------------------------------------ in words
-def _verdict(facts: dict[str, Any]) -> str:
+def _finding(facts: dict[str, Any]) -> str:
     one, two = facts["linear"]
     return (
-        f"N A.2 holds: linear networks converge to [{one:.4f} {two:.4f}] with loss "
+        f"linear networks converge to [{one:.4f} {two:.4f}] with loss "
         f"{facts['loss']['linear']:.6f} = 1/12, gated ones to [1 0] and [0 1] with loss "
         f"{facts['loss']['gated']:.0e} ({facts['seeds']} seeds, nothing fitted)."
     )

@@ -98,7 +98,7 @@ def run(options: Options, progress: Progress = silent) -> Result:
 def _tell(options: Options, runs: Runs, facts: dict[str, Any]) -> Told:
     data = dataset(options, runs, facts)
     settled = {"loss_scale": runs.scale}
-    return Told(data, partial(draw, data, facts), _verdict(facts), _notes(options, facts), settled)
+    return Told(data, partial(draw, data, facts), _finding(facts), _notes(options, facts), settled)
 
 
 # ------------------------------------------------------------------ the runs
@@ -406,10 +406,10 @@ def _facts(options: Options, runs: Runs) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------ in words
-def _verdict(facts: dict[str, Any]) -> str:
+def _finding(facts: dict[str, Any]) -> str:
     gaps, linear = facts["gaps"], facts["linear_end"]
     return (
-        f"H Fig. 6 holds in part: the ReLU network's first plateau is {facts['plateau']:.2f}, its "
+        f"the ReLU network's first plateau is {facts['plateau']:.2f}, its "
         f"first layer is linear there but changes the output by {linear[0]:.0%} at the end, and "
         f"single-context units hold {facts['groups'][3]:.0%} of the second layer's power (E25). "
         f"Stereotypical losses of gated networks are {gaps['late'][0]:.1%} (contextual pathways "

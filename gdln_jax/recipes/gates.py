@@ -6,7 +6,7 @@ Errata: E14, E19, E23, E24.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
@@ -20,6 +20,7 @@ from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes import _gates_learned as learning
 from gdln_jax.recipes._gates_figure import dataset, draw
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
+from gdln_jax.recipes._run import Told, perform
 from gdln_jax.relu import GateChoice, ImitationGap
 
 # SCIENCE 6, and tests/reference.json `gates_kmeans`: runs of 12; mean squared differences.
@@ -88,29 +89,43 @@ class Runs:
 
 def run(options: Options, progress: Progress = silent) -> Result:
     """Make H Fig. 8-9."""
-    o, part = options, None
+    return perform("gates", options, progress, _simulate_both, _check_both, _tell)
+
+
+_Both = tuple[Runs, learning.LearnedRuns | None]
+
+
+def _simulate_both(options: Options, progress: Progress) -> _Both:
+    """Gates found by clustering, and gates that are learned, if asked for."""
+    o = options
     runs = simulate(o, lambda done, doing: progress(0.6 * done, doing))
-    checks, facts = check(o, runs)
-    data, verdict = dataset(runs, facts), _verdict(runs, facts)
-    if o.learned != "none":
-        found = learning.simulate(
-            o.starts, o.seed, lambda done, doing: progress(0.6 + 0.35 * done, doing),
-            short=o.learned == "short",
-        )  # fmt: skip
-        more, numbers = learning.check(found)
-        checks, part = [*checks, *more], (found, numbers)
-        learning.record(data, found)
-        verdict = f"{verdict} {learning.verdict(found, numbers)}"
-    progress(1.0, "picture")
-    return Result(
-        name="gates",
-        data=data,
-        checks=tuple(checks),
-        figure=lambda: draw(data, facts, part),
-        verdict=verdict,
-        notes=tuple(_notes(runs, facts)),
-        options={field.name: getattr(options, field.name) for field in fields(options)},
+    if o.learned == "none":
+        return runs, None
+    part = learning.simulate(
+        o.starts,
+        o.seed,
+        lambda done, doing: progress(0.6 + 0.35 * done, doing),
+        short=o.learned == "short",
     )
+    return runs, part
+
+
+def _check_both(options: Options, both: _Both) -> tuple[list[Check], dict[str, Any]]:
+    runs, learned = both
+    checks, facts = check(options, runs)
+    more, numbers = learning.check(learned) if learned else ([], {})
+    return [*checks, *more], {"found": facts, "learned": numbers}
+
+
+def _tell(options: Options, both: _Both, facts: dict[str, Any]) -> Told:
+    del options
+    (runs, learned), found = both, facts["found"]
+    data, finding, part = dataset(runs, found), _finding(runs, found), None
+    if learned:
+        part = learned, facts["learned"]
+        learning.record(data, learned)
+        finding = f"{finding} {learning.finding(*part)}"
+    return Told(data, lambda: draw(data, found, part), finding, _notes(runs, found))
 
 
 def simulate(options: Options, progress: Progress = silent) -> Runs:
@@ -198,10 +213,10 @@ def check(options: Options, runs: Runs) -> tuple[list[Check], dict[str, Any]]:
     return checks, facts
 
 
-def _verdict(runs: Runs, facts: dict[str, Any]) -> str:
+def _finding(runs: Runs, facts: dict[str, Any]) -> str:
     gap, n = runs.gap, facts["seeds"]
     return (
-        f"H Fig. 8-9 holds under conditions: k-means finds the four gates in "
+        f"k-means finds the four gates in "
         f"{facts['found']['plain (H)']} of {n} runs as H has it and in "
         f"{facts['found']['output power']} of {n} with units weighted by output power; outputs "
         f"over training choose k = {facts['k']}. The gated network is {gap.mean_output.mean():.2%} "

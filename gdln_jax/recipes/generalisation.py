@@ -113,7 +113,7 @@ def run(options: Options, progress: Progress = silent) -> Result:
 
 def _tell(options: Options, runs: Runs, facts: dict[str, Any]) -> Told:
     data = dataset(options, runs)
-    return Told(data, partial(draw, data, facts), _verdict(facts), _notes(options, facts))
+    return Told(data, partial(draw, data, facts), _finding(facts), _notes(options, facts))
 
 
 # ------------------------------------------------------------------ the runs
@@ -322,12 +322,12 @@ def _block_checks(runs: Runs) -> Iterator[Check]:
 
 
 # ------------------------------------------------------------------ in words
-def _verdict(facts: dict[str, Any]) -> str:
+def _finding(facts: dict[str, Any]) -> str:
     rho = facts["rho"]
     middle, low, high = facts["at_40"]
     return (
-        f"N Fig. 5c holds for M = {facts['m']} (at 40 % trained the untrained error is "
-        f"{middle:.1g}, 10 to 90 % {low:.1g} .. {high:.1g}), but 40 % is no law: the "
+        f"for M = {facts['m']} with 40 % trained the untrained error is {middle:.1g} "
+        f"(10 to 90 %: {low:.1g} .. {high:.1g}), but 40 % is no law: the "
         f"spectral gap orders the errors (rank correlation {rho['gap'][0]:.3f}) better "
         f"than K/M ({rho['count'][0]:.3f})."
     )

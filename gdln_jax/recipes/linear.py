@@ -130,7 +130,7 @@ def run(options: Options, progress: Progress = silent) -> Result:
 
 def _tell(options: Options, runs: Runs, facts: dict[str, Any]) -> Told:
     data = dataset(options, runs)
-    return Told(data, partial(draw, data, facts), _verdict(facts), _notes(facts))
+    return Told(data, partial(draw, data, facts), _finding(facts), _notes(facts))
 
 
 # ------------------------------------------------------------------ the runs
@@ -380,9 +380,9 @@ def _reference_checks() -> Iterator[Check]:
 
 
 # ------------------------------------------------------------------ in words
-def _verdict(facts: dict[str, Any]) -> str:
+def _finding(facts: dict[str, Any]) -> str:
     return (
-        "H Fig. 7 holds: each closed form follows its flow to 1e-8; random networks follow H Eq. 7 "
+        "each closed form follows its flow to 1e-8; random networks follow H Eq. 7 "
         f"to {facts['mean']:.2%} of L(0) in the mean ({facts['max']:.1%} at most; medians of "
         f"{facts['seeds']} seeds) once a0 is |W2^T u + W1 v|^2/4, without a fit."
     )

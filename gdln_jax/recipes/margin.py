@@ -123,7 +123,7 @@ def run(options: Options, progress: Progress = silent) -> Result:
 
 def _tell(options: Options, runs: Runs, facts: dict[str, Any]) -> Told:
     data = dataset(options, runs)
-    return Told(data, partial(draw, data, facts), _verdict(facts), _notes(options, facts))
+    return Told(data, partial(draw, data, facts), _finding(facts), _notes(options, facts))
 
 
 # ------------------------------------------------------------------ the runs
@@ -376,10 +376,10 @@ def _reference_checks(options: Options, runs: Runs) -> Iterator[Check]:
 
 
 # ------------------------------------------------------------------ in words
-def _verdict(facts: dict[str, Any]) -> str:
+def _finding(facts: dict[str, Any]) -> str:
     low, high = facts["near"]
     return (
-        "H Fig. 2 holds under conditions: near the flow a ReLU network needs "
+        "near the flow a ReLU network needs "
         f"{low:+.1%} .. {high:+.1%} of the faster gating's time, with no fit; the rates cross at "
         f"sqrt(2/3) = {facts['root']:.4f}, the shares of the gates at {facts['crossing']:.3f}."
     )

@@ -8,6 +8,7 @@ themselves. Errata: E6-E10.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,13 +21,13 @@ from gdln_jax._plan import pack
 from gdln_jax._trajectory import Trajectory
 from gdln_jax.recipes import _routing_runs as sim
 from gdln_jax.recipes._options import OptionError
-from gdln_jax.recipes._recipe import Progress, Result, silent
+from gdln_jax.recipes._recipe import Check, Progress, Result, silent
 from gdln_jax.recipes._routing_checks import REFERENCE_T, check, starting_values
 from gdln_jax.recipes._routing_data import dataset
 from gdln_jax.recipes._routing_figure import draw
 from gdln_jax.recipes._routing_plan import GAP, Options, Plan, make_plan
 from gdln_jax.recipes._routing_reduced import Reduced, Unequal, solve, solve_unequal
-from gdln_jax.recipes._run import plain_values
+from gdln_jax.recipes._run import Told, perform
 from gdln_jax.tasks._routing import routing_data
 
 QUICK = {"seeds": 3, "unequal": False}
@@ -48,32 +49,51 @@ class Runs:
     unequal: Unequal | None
 
 
+@dataclass(frozen=True)
+class Final:
+    """The random networks at the end; arrays (seed, ...)."""
+
+    errors: np.ndarray
+    similarity: np.ndarray
+    alignment: np.ndarray
+    outputs: np.ndarray
+    target: np.ndarray
+    probes: tuple[str, ...]
+    median_seed: int
+
+
 def run(options: Options, progress: Progress = silent) -> Result:
     """Make N Fig. 4."""
-    progress(0.0, "data")
+    return perform("routing", options, progress, _simulate_all, _check, _tell)
+
+
+_All = tuple[Plan, Runs, Final]
+
+
+def _simulate_all(options: Options, progress: Progress) -> _All:
     plan = make_plan(options)
     progress(0.1, "random networks")
     runs = simulate(plan, progress)
-    progress(0.9, "checks")
-    final = final_state(plan, runs)
-    checks, facts = check(plan, runs, final)
+    return plan, runs, final_state(plan, runs)
+
+
+def _check(options: Options, found: _All) -> tuple[list[Check], dict[str, Any]]:
+    del options
+    return check(*found)
+
+
+def _tell(options: Options, found: _All, facts: dict[str, Any]) -> Told:
+    del options
+    plan, runs, final = found
     data = dataset(plan, runs, final, starting_values(runs))
-    progress(1.0, "picture")
-    return Result(
-        name="routing",
-        data=data,
-        checks=tuple(checks),
-        figure=lambda: draw(data, plan.task.graph, facts),
-        verdict=_verdict(plan, facts),
-        notes=tuple(_notes(plan, facts)),
-        options={
-            **plain_values(options),
-            "amplitude": plan.amplitude,
-            "init_scale": plan.init_scale,
-            "learning_rate": plan.rate,
-            "duration": float(runs.ts[-1]),
-        },
-    )
+    settled = {
+        "amplitude": plan.amplitude,
+        "init_scale": plan.init_scale,
+        "learning_rate": plan.rate,
+        "duration": float(runs.ts[-1]),
+    }
+    figure = partial(draw, data, plan.task.graph, facts)
+    return Told(data, figure, _finding(plan, facts), _notes(plan, facts), settled)
 
 
 def _duration(plan: Plan, b1: np.ndarray, b2: np.ndarray) -> float:
@@ -149,19 +169,6 @@ def _steps(plan: Plan, duration: float) -> tuple[int, int]:
     return max(2, round(wanted / save_every)) * save_every, save_every
 
 
-@dataclass(frozen=True)
-class Final:
-    """The random networks at the end; arrays (seed, ...)."""
-
-    errors: np.ndarray
-    similarity: np.ndarray
-    alignment: np.ndarray
-    outputs: np.ndarray
-    target: np.ndarray
-    probes: tuple[str, ...]
-    median_seed: int
-
-
 def final_state(plan: Plan, runs: Runs) -> Final:
     """Errors by route, similarity across domains, and outputs on all routes, of every seed."""
     m, x = plan.options.domains, plan.task.meta["base"][0]
@@ -203,7 +210,7 @@ def _probes(plan: Plan) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 # ------------------------------------------------------------------ in words
-def _verdict(plan: Plan, facts: dict[str, Any]) -> str:
+def _finding(plan: Plan, facts: dict[str, Any]) -> str:
     o = plan.options
     first = (
         f"M = {o.domains}, K = {o.trained}, {plan.base.origin}: the decoupled network follows "

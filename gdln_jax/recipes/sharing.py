@@ -111,7 +111,7 @@ def run(options: Options, progress: Progress = silent) -> Result:
 
 def _tell(options: Options, runs: Runs, facts: dict[str, Any]) -> Told:
     data = dataset(options, runs)
-    return Told(data, partial(draw, data, facts), _verdict(options, facts), _notes(facts))
+    return Told(data, partial(draw, data, facts), _finding(options, facts), _notes(facts))
 
 
 # ------------------------------------------------------------------ the runs
@@ -120,6 +120,8 @@ def simulate(options: Options, progress: Progress = silent) -> Runs:
     o, networks = options, {}
     s, d = _base_modes()
     half = half_times(s, d, o.amplitude, o.domains, np.array(o.shares))
+    if not np.all((half > 0) & (half < np.inf)):
+        raise ValueError("the start is too large, or too small, for each mode to pass half its end")
     b1 = balanced_start(o.amplitude, np.array(o.shares))
     half_balanced = half_times(s, d, b1, o.domains, np.array(o.shares), balanced=True)
     for k, p in enumerate(o.shares):
@@ -421,10 +423,10 @@ def _race_checks(race: Race) -> Iterator[Check]:
 
 
 # ------------------------------------------------------------------ in words
-def _verdict(options: Options, facts: dict[str, Any]) -> str:
+def _finding(options: Options, facts: dict[str, Any]) -> str:
     m = options.domains
     return (
-        f"N Fig. 5a-b holds: sharing all M^2 = {m**2} paths is {facts['speedup']:.1f} times faster "
+        f"sharing all M^2 = {m**2} paths is {facts['speedup']:.1f} times faster "
         "than sharing none (mode 1), as Eq. 16-17 say to 1e-9; in one network dedicated pathways "
         f"keep {facts['kept'][0]:.2%} of mode 1 from equal starts of {options.amplitude:g}."
     )

@@ -113,7 +113,7 @@ def run(options: Options, progress: Progress = silent) -> Result:
 
 def _tell(options: Options, runs: Runs, facts: dict[str, Any]) -> Told:
     data = dataset(options, runs)
-    return Told(data, partial(draw, data, facts), _verdict(facts), _notes(options, facts))
+    return Told(data, partial(draw, data, facts), _finding(facts), _notes(options, facts))
 
 
 # ------------------------------------------------------------------ the runs
@@ -344,11 +344,11 @@ def _reference_checks() -> Iterator[Check]:
 
 
 # ------------------------------------------------------------------ in words
-def _verdict(facts: dict[str, Any]) -> str:
+def _finding(facts: dict[str, Any]) -> str:
     times = facts["times"]
     return (
-        "N Fig. 3 holds, with the initial value of E14 in place of sigma_0: predicted time to half "
-        f"the loss {facts['predicted']:.2f} epochs, ReLU networks {np.median(times):.2f} "
+        "with the initial value of E14 in place of sigma_0 the predicted time to half the loss is "
+        f"{facts['predicted']:.2f} epochs, ReLU networks need {np.median(times):.2f} "
         f"({times.min():.2f} .. {times.max():.2f}, {facts['seeds']} seeds, flow), no number fitted."
     )
 
