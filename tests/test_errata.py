@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from random_systems import random_system
 
 import gdln_jax as gdln
@@ -112,3 +113,75 @@ def test_e6_averages_over_all_routes_slow_the_clock_by_k_over_m():
         np.testing.assert_allclose(all_routes[trained], [base / (k * m)] * (k * m), atol=1e-15)
         np.testing.assert_allclose(all_routes.mean(axis=0), k / m * base / (k * m), atol=1e-15)
     assert not np.any(yx[~trained])
+
+
+# ------------------------------------------------------------------ inputs of H Fig. 5
+def common_modes(c, size):
+    """s, V of Y X^T and d = v^T X X^T v (sums), and `meta`, of H's task with equal structures."""
+    meta = tasks.semantic_contexts(c, pathways="none", width=1, context_scale=size).meta
+    x, y = meta["x"], meta["y"]
+    _, s, vt = np.linalg.svd(y.T @ x, full_matrices=False)
+    kept = s > 1e-9 * s[0]
+    v = vt[kept].T
+    return s[kept], v, np.sum((x @ v) ** 2, axis=0), meta
+
+
+CODE = {3: 1.0, 4: 1.1, 5: 1.35}
+
+
+@pytest.mark.parametrize("c", CODE)
+def test_e26_the_size_of_contexts_moves_the_common_modes_only(c):
+    plain = tasks.semantic_contexts(c, residual=True, width=1)
+    for size in (1.0, CODE[c], 2.0):
+        s, v, d, meta = common_modes(c, size)
+        # All items and contexts together, and the contrasts of contexts, C - 1 times.
+        whole = np.concatenate([np.ones(8), size * np.ones(c)])
+        whole = np.argmax(np.abs(whole @ v))
+        assert s[whole] == pytest.approx(np.sqrt(15 * (c + 1) * (c + 8 * size**2)))
+        assert d[whole] == pytest.approx(c + 8 * size**2)
+        contrasts = np.isclose(np.sum(v[:8] ** 2, axis=0), 0)
+        np.testing.assert_allclose(s[contrasts], [size * np.sqrt(120)] * (c - 1))
+        np.testing.assert_allclose(d[contrasts], [8 * size**2] * (c - 1))
+        # Both losses, and what contextual pathways learn, stay.
+        n = meta["loss_scale"]
+        assert n * meta["initial_loss"] == pytest.approx(32 * c)
+        assert n * meta["additive_loss"] == pytest.approx(8.5 * (c - 1))
+        rest = tasks.semantic_contexts(c, residual=True, width=1, context_scale=size)
+        np.testing.assert_allclose(rest.meta["y"], plain.meta["y"], atol=1e-12)
+        np.testing.assert_array_equal(rest.data.inputs["items"], plain.data.inputs["items"])
+
+
+@pytest.mark.parametrize(
+    ("c", "size", "end"), [(4, 1.0, 37.375), (5, 1.0, 39.653125), (4, 1.1, 25.5), (5, 1.35, 34.0)]
+)
+def test_e27_the_d_of_a_mode_is_not_counted_off_by_size(c, size, end):
+    """H Eq. 7 with modes of X X^T by size ends elsewhere unless c > sqrt(7 C (C+1)/120)."""
+    s, _, d, meta = common_modes(c, size)
+    by_size = np.linalg.eigvalsh(meta["x"].T @ meta["x"])[::-1][: len(s)]
+
+    def final(variance):
+        """Loss of the common fit at strengths s/variance."""
+        reached = s / variance
+        whole = meta["loss_scale"] * meta["initial_loss"]
+        return whole - np.sum(s * reached - 0.5 * d * reached**2)
+
+    assert final(by_size) == pytest.approx(end, rel=1e-9)
+    assert final(d) == pytest.approx(8.5 * (c - 1), rel=1e-9)
+    assert (size > np.sqrt(7 * c * (c + 1) / 120)) == np.isclose(final(by_size), final(d))
+
+
+def test_e28_sizes_of_h_table_1():
+    """C + 1 pathways of 100 units are not 700; a smaller start is a later one, nothing else."""
+    widths = [
+        sum(task.graph.nodes[name] for name in task.graph.hidden)
+        for task in (tasks.semantic_contexts(c) for c in (3, 4, 5))
+    ]
+    assert widths == [400, 500, 600]
+    t, s, d = np.linspace(0, 30, 31), np.sqrt(7.0), 3.0
+    start, printed = 0.005 / 700, 1e-7  # of the public code, and of Table 1
+    later = np.log(start / printed) / s  # exp(2 s later) = (start/printed)^2
+    one, other = (
+        np.asarray(gdln.exact.linear_mode(when, s, d, 100 * std**2 / 2))
+        for when, std in ((t, start), (t + later, printed))
+    )
+    np.testing.assert_allclose(other, one, rtol=1e-7)

@@ -188,13 +188,15 @@ CATALOGUE: dict[str, Entry] = {
                 "residual: flow = E17; overlaps of E16",
                 "gated and ReLU networks = closed form, nothing fitted",
                 "whole output = H Eq. 7 along the common modes",
+                "number of contexts in which most power is on, both inputs",
                 "reference values",
             ),
             "gdln_jax.recipes.more_contexts",
             claim="For any number C of contexts ReLU units gate on C - 1 of them, in closed form",
             standing="holds under conditions",
-            proviso="the corrected closed form does; from 5 contexts on most power is on in C - 2",
-            errata=("E16", "E17", "E18", "E19", "E23", "E24"),
+            proviso="the corrected closed form does; with 5 contexts most power is on in C - 2 for "
+            "inputs as printed, in C - 1 for those of the public code",
+            errata=("E16", "E17", "E18", "E19", "E23", "E24", "E26", "E27", "E28"),
         ),
         Entry(
             "depth",

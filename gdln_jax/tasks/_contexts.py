@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gdln_jax._checks import check_integer, listed, suggest
+from gdln_jax._checks import check_integer, check_positive, listed, suggest
 from gdln_jax._data import GatedData
 from gdln_jax._graph import Graph
 from gdln_jax.tasks._hierarchy import hierarchy_features
@@ -31,6 +31,7 @@ def semantic_contexts(
     residual: bool = False,
     num_items: int = 8,
     width: int | None = None,
+    context_scale: float | int = 1.0,
 ) -> Task:
     r"""Name the features of n items in C contexts, each with a structure of its own.
 
@@ -57,6 +58,13 @@ def semantic_contexts(
       refused.
     - `num_items`: n, a power of two; ring and cross need 8.
     - `width`: units of each pathway; default 100, and 700 for the ungated chain (H Table 1).
+    - `context_scale`: size c of the one-hot contexts in the inputs. H prints 1; the public code of
+      H Fig. 5 has 1, 1.1, 1.35 for C = 3, 4, 5 (E26). Losses at the start and after the additive
+      fit, and all contextual modes, do not depend on it. The common modes do: with equal structures
+      and n = 8, all items and contexts together have s = sqrt(15 (C+1) (C + 8 c^2)) and
+      d = C + 8 c^2, the contrasts of contexts s = c sqrt(120) and d = 8 c^2 (sums). d belongs to
+      the mode's own v, d = v^T X X^T v; counted off by size, as H Eq. 7 has it, it is another
+      mode's unless c > sqrt(7 C (C+1)/120) (E27).
 
     `meta`: `x` (n C, n+C) and `y` as plain arrays, `item` and `context` of each example,
     `active`: pathway -> contexts it is on in, `loss_scale` = nC; losses `initial_loss` and
@@ -84,12 +92,14 @@ def semantic_contexts(
     only from the initial values of SCIENCE 6.
 
     **Raises:** `ValueError` for fewer than 2 contexts, a number of items that is no power of
-    two, structures or pathways that are unknown or do not fit the number of contexts.
+    two, structures or pathways that are unknown or do not fit the number of contexts, and a
+    `context_scale` that is not above 0.
     """
     c = check_integer(num_contexts, "num_contexts", minimum=2)
     n = check_integer(num_items, "num_items", minimum=2)
     if n & (n - 1):
         raise ValueError(f"num_items is {n}; a binary hierarchy needs a power of two.")
+    scale = check_positive(context_scale, "context_scale")
     names = _checked_structures(structures, c, n)
     if pathways is None:
         pathways = "most" if residual else "common+most"
@@ -99,7 +109,7 @@ def semantic_contexts(
             f"pathways {pathways!r} has a common pathway, which has nothing to learn from the "
             "residual; leave out 'common', or residual=True."
         )
-    x, y = _arrays(names, n)
+    x, y = _arrays(names, n, scale)
     additive = x @ np.linalg.lstsq(x, y, rcond=None)[0]
     target = y - additive if residual else y
     context = np.repeat(np.arange(c), n)
@@ -199,10 +209,11 @@ def _parse_pathways(pathways: str, c: int) -> tuple[bool, list[tuple[int, ...]] 
     return "common" in words, [s for size in sizes for s in itertools.combinations(range(c), size)]
 
 
-def _arrays(names: tuple[str, ...], n: int) -> tuple[np.ndarray, np.ndarray]:
-    """X and Y with examples as rows."""
+def _arrays(names: tuple[str, ...], n: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """X and Y with examples as rows; contexts in X are `scale` in size."""
     c, rows = len(names), 2 * n - 1
-    x = np.concatenate([np.tile(np.eye(n), (c, 1)), np.repeat(np.eye(c), n, axis=0)], axis=1)
+    contexts = scale * np.repeat(np.eye(c), n, axis=0)
+    x = np.concatenate([np.tile(np.eye(n), (c, 1)), contexts], axis=1)
     y = np.zeros((n * c, (c + 1) * rows))
     for k, name in enumerate(names):
         here = slice(n * k, n * (k + 1))
