@@ -6,7 +6,7 @@ package.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.core
@@ -23,17 +23,25 @@ Item = TypeVar("Item")
 class SeveralArrays:
     """Mixin of what holds several arrays: NumPy would make an array of one object of it."""
 
-    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
-        """Refuse: a `TypeError` that says what to take instead."""
-        del args, kwargs
-        kind = type(self).__name__
-        parts = "by name, x[name]" if isinstance(self, Mapping) else "(jax.tree.leaves lists them)"
-        raise TypeError(f"a {kind} holds several arrays and is none itself: take one {parts}.")
+    _reads: ClassVar[str] = "jax.tree.leaves(x) lists them"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Refuse, with a `TypeError` that says what to take, unless objects are asked for."""
+        del copy
+        if dtype is not None and np.dtype(dtype) == object:
+            item = np.empty((), object)
+            item[()] = self
+            return item
+        raise TypeError(
+            f"a {type(self).__name__} holds several arrays and is none itself: take one of them, "
+            f"{self._reads}. For an array of such objects pass dtype=object."
+        )
 
 
 class ArrayMapping(SeveralArrays, Mapping[str, Item]):
     """Mapping name -> array(s); like arrays, two of them have no single answer to ==."""
 
+    _reads = "x[name]"
     __hash__ = None  # type: ignore[assignment]
 
     def __eq__(self, other: object) -> bool:

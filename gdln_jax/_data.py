@@ -85,6 +85,8 @@ class GatedData(SeveralArrays, eqx.Module):
     graph is checked by `validate`, which every function that takes both calls.
     """
 
+    _reads = "x.inputs[name]"
+
     inputs: dict[str, Float[Array, "n _"]]
     targets: dict[str, Float[Array, "n _"]]
     node_gates: dict[str, Float[Array, " n"]]

@@ -28,6 +28,8 @@ class ModeStrengths(SeveralArrays, eqx.Module):
     grow with the number of edges.
     """
 
+    _reads = "x[name]"
+
     graph: Graph = eqx.field(static=True)
     stacks: tuple[Float[Array, "*batch _ mode"], ...]
 

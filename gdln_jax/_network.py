@@ -70,6 +70,8 @@ class GatedNetwork(SeveralArrays, eqx.Module):
     weights that are not finite, complex, or of a precision below float32.
     """
 
+    _reads = "x.weights[name]"
+
     graph: Graph = eqx.field(static=True)
     stacks: Stacks
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from gdln_jax._arrays import SeveralArrays
 from gdln_jax._certificate import flat_gradient, named_classes
 from gdln_jax._classes import equal_rows, refine
 from gdln_jax._graph import Graph
@@ -22,7 +23,7 @@ from gdln_jax._modes import ModeData, ModeStrengths
 from gdln_jax._reduced_flow import MAX_STEPS, ReducedTrajectory, solve_reduced
 
 
-class Quotient(eqx.Module):
+class Quotient(SeveralArrays, eqx.Module):
     """Dynamics on one variable per class and mode; made by `Reduction.quotient`.
 
     - `classes`: tuple of tuples of edge names; edges of a class start equal and stay equal.

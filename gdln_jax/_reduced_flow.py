@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from gdln_jax._arrays import SeveralArrays
 from gdln_jax._boundary import check_increasing, check_positive_if_known, check_resolved
 from gdln_jax._checks import check_integer
 from gdln_jax._data import is_concrete
@@ -22,7 +23,7 @@ from gdln_jax._trajectory import GAVE_UP, OK
 MAX_STEPS = 200_000
 
 
-class ReducedTrajectory(eqx.Module):
+class ReducedTrajectory(SeveralArrays, eqx.Module):
     """A solution of the reduced dynamics.
 
     - `ts`: (time,), in the units of tau. `losses`: (time,).

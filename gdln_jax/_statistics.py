@@ -11,6 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from gdln_jax._arrays import SeveralArrays
 from gdln_jax._boundary import check_gated_data, check_graph
 from gdln_jax._data import GatedData
 from gdln_jax._graph import Graph
@@ -22,7 +23,7 @@ Path = tuple[str, ...]
 _MAX_NUMBERS = 2**28
 
 
-class PathStatistics(eqx.Module):
+class PathStatistics(SeveralArrays, eqx.Module):
     """Second moments of the data as each path sees them.
 
     - `paths`: all paths from an input to an output node, as tuples of edge names.

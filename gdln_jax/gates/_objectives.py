@@ -138,8 +138,9 @@ def output_gap(
     )  # fmt: skip
 
     def power(values: dict[str, Array]) -> Array:
+        # Weights times values, not their squares: 0 times infinity would be NaN.
         return jnp.stack(
-            [jnp.einsum("tnv,n->", jnp.square(v), data.weights) for v in values.values()]
+            [jnp.einsum("tnv,tnv->", data.weights[:, None] * v, v) for v in values.values()]
         ).sum()
 
     other = {name: jnp.asarray(outputs[name]) for name in data.targets}
