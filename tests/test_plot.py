@@ -185,6 +185,20 @@ def test_route_pattern(ax, m):
     assert len(ax.get_xticks()) <= 10
 
 
+def test_a_pattern_with_more_outputs_than_inputs_has_a_tick_for_each(ax):
+    ax.set_ylabel("task")
+    plot.route_pattern(ax, np.ones((2, 5)))
+    assert [text.get_text() for text in ax.get_xticklabels()] == list("12345")
+    assert [text.get_text() for text in ax.get_yticklabels()] == list("12")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("output domain", "task")
+
+
+def test_a_similarity_keeps_the_labels_of_the_axes(ax):
+    ax.set(xlabel="picture", ylabel="picture")
+    plot.similarity(ax, np.eye(4), num_domains=2)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("picture", "picture")
+
+
 @pytest.mark.parametrize("m", [1, 3, 10, 25])
 def test_architecture_of_routing(ax, m):
     graph = routing_graph(m, 4, 7, 64)

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from numpy.typing import ArrayLike
 
-from gdln_jax.plot._style import COLOURS, mode_colours
+from gdln_jax.plot._style import COLOURS, label_axes, mode_colours
 
 TIME, STEP, LOSS = "time $t/\\tau$", "step", "loss $L$"
 
@@ -124,12 +124,10 @@ def mode_curves(
 
 def _frame(ax: Axes, t: ArrayLike, xlabel: str | None, ylabel: str) -> None:
     """Labels where there are none, and limits of time without a margin where none were set."""
-    if xlabel is None and not ax.get_xlabel():
-        xlabel = STEP if np.issubdtype(np.asarray(t).dtype, np.integer) else TIME
     if xlabel is not None:
         ax.set_xlabel(xlabel)
-    if not ax.get_ylabel():
-        ax.set_ylabel(ylabel)
+    whole = np.issubdtype(np.asarray(t).dtype, np.integer)
+    label_axes(ax, STEP if whole else TIME, ylabel)
     ax.margins(x=0)
 
 

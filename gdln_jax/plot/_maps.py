@@ -10,7 +10,7 @@ from matplotlib.axis import Axis
 from matplotlib.colors import ListedColormap
 from numpy.typing import ArrayLike
 
-from gdln_jax.plot._style import COLOURS
+from gdln_jax.plot._style import COLOURS, label_axes
 
 
 def similarity(
@@ -23,7 +23,8 @@ def similarity(
 ) -> Axes:
     """A representational similarity matrix (n, n), ordered by domain, with lines between domains.
 
-    One scale from 0, or symmetric about 0 where there are negative entries.
+    One scale from 0, or symmetric about 0 where there are negative entries. Labels that the axes
+    have already stay.
     """
     matrix = np.asarray(matrix)
     peak = float(np.abs(matrix).max()) or 1.0
@@ -43,7 +44,7 @@ def similarity(
         for axis in (ax.xaxis, ax.yaxis):
             places = [(k + 0.5) * size - 0.5 for k in range(num_domains)]
             _name_ticks(axis, places, names, len(matrix), at_most=10)
-        ax.set(xlabel="input domain", ylabel="input domain")
+        label_axes(ax, "input domain", "input domain")
     _bare(ax)
     if colourbar is not None:
         _colourbar(ax, image, colourbar)
@@ -101,25 +102,26 @@ def matrix_panels(
 
 
 def route_pattern(ax: Axes, pattern: ArrayLike) -> Axes:
-    """Which routes are trained: a 0/1 matrix (input, output), trained blue, untrained orange."""
+    """Which routes are trained: a 0/1 matrix (input, output), trained blue, untrained orange.
+
+    Labels that the axes have already stay.
+    """
     pattern = np.asarray(pattern)
-    m = len(pattern)
+    inputs, outputs = pattern.shape
+    m = max(inputs, outputs)
     colours = ListedColormap([COLOURS["untrained"], COLOURS["trained"]])
     ax.imshow(pattern, cmap=colours, vmin=0, vmax=1)
     # Told apart in grey as well: trained routes carry a dot.
     if m <= 30:
         y, x = np.nonzero(pattern)
         ax.scatter(x, y, s=min(14, 700 / m**2), color="white", linewidths=0)
-        ax.set_xticks(np.arange(m - 1) + 0.5, minor=True)
-        ax.set_yticks(np.arange(m - 1) + 0.5, minor=True)
+        ax.set_xticks(np.arange(outputs - 1) + 0.5, minor=True)
+        ax.set_yticks(np.arange(inputs - 1) + 0.5, minor=True)
         ax.grid(which="minor", color="white", linewidth=0.8)
         ax.tick_params(which="minor", length=0)
-    step = max(1, -(-m // 10))
-    places = list(range(0, m, step))
-    names = [str(k + 1) for k in places]
-    ax.set_xticks(places, names)
-    ax.set_yticks(places, names)
-    ax.set(xlabel="output domain", ylabel="input domain")
+    for axis, size in ((ax.xaxis, outputs), (ax.yaxis, inputs)):
+        _number_ticks(axis, size, at_most=10)
+    label_axes(ax, "output domain", "input domain")
     _bare(ax)
     return ax
 
@@ -130,9 +132,9 @@ def _bare(ax: Axes, colour: Any = "none") -> None:
     ax.tick_params(which="both", length=0)
 
 
-def _number_ticks(axis: Axis, size: int) -> None:
-    """Seven numbers at most, counted from 1."""
-    places = list(range(0, size, max(1, -(-size // 7))))
+def _number_ticks(axis: Axis, size: int, at_most: int = 7) -> None:
+    """Some numbers at regular places, counted from 1."""
+    places = list(range(0, size, max(1, -(-size // at_most))))
     axis.set_ticks(places, [str(k + 1) for k in places])
 
 

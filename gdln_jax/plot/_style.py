@@ -96,6 +96,11 @@ def panel_label(ax: Axes, label: str) -> Axes:
     return ax
 
 
+def label_axes(ax: Axes, xlabel: str, ylabel: str) -> None:
+    """Label the axes where they have no label yet."""
+    ax.set(xlabel=ax.get_xlabel() or xlabel, ylabel=ax.get_ylabel() or ylabel)
+
+
 def mode_colours(count: int) -> list[tuple[float, float, float, float]]:
     """Colours of modes, from dark (the strongest) to light; distinguishable in grey."""
     return [tuple(row) for row in mpl.colormaps["viridis"](np.linspace(0.0, 0.82, max(count, 1)))]

@@ -241,7 +241,7 @@ CATALOGUE: dict[str, Entry] = {
                 "clock, frozen strengths and depth race of the reference",
                 "networks = law of the pathways, 2-4 layers",
                 "facts of SCIENCE 5",
-                "verdict on each of 12 claims",
+                "verdict on each of 12 claims, set-up by set-up",
             ),
             "gdln_jax.recipes.claims",
             claim="R's race equation, and what R says of winners, depth, momentum, cross-entropy",
