@@ -125,6 +125,7 @@ def shared(folder):
     """By two workers, which are at it for a while."""
     from tests import sweep_child  # fn is to stand in a module, not in this one as a script
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     axes = {**AXES, "seed": list(range(2000))}
     options = {"progress": False, "batch": 4, "static": ("size",), "workers": 2}
     gdln.sweep(sweep_child.fn, axes, key=KEY(3), store=folder / "store", **options)

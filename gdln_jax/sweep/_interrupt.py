@@ -10,6 +10,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+# Set in a worker when the process that started it has been interrupted.
+stopped = threading.Event()
+
 
 @contextlib.contextmanager
 def between_chunks() -> Iterator[Callable[[], None]]:
@@ -18,21 +21,22 @@ def between_chunks() -> Iterator[Callable[[], None]]:
     A second one is raised at once. Nothing changes outside of the main thread, or where the
     program handles the signal in a way of its own.
     """
+    asked = False
+
+    def check() -> None:
+        if asked or stopped.is_set():
+            raise KeyboardInterrupt
+
     plain = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not plain or threading.current_thread() is not threading.main_thread():
-        yield lambda: None
+        yield check
         return
-    asked = False
 
     def note(number: int, frame: Any) -> None:
         nonlocal asked
         if asked:
             signal.default_int_handler(number, frame)
         asked = True
-
-    def check() -> None:
-        if asked:
-            raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, note)
     try:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gdln_jax.sweep._interrupt import stopped
 from gdln_jax.sweep._locks import SweepLockedError
 from gdln_jax.sweep._run import Run
 from gdln_jax.sweep._spec import flags
@@ -105,30 +106,37 @@ def _starting(work: _Work, count: int, executor: Any) -> Iterator[list[Any]]:
         return
     # Forking a process in which JAX runs threads would lock it up.
     spawn = multiprocessing.get_context("spawn")
+    follow, lead = spawn.Pipe(duplex=False)
     with contextlib.ExitStack() as stack:
-        pools = [
-            stack.enter_context(
-                ProcessPoolExecutor(1, mp_context=spawn, initializer=_end_with_parent)
-            )
-            for _ in range(count)
-        ]
-        yield [pool.submit(work, number, count) for number, pool in enumerate(pools)]
+        options = {"mp_context": spawn, "initializer": _end_with_parent, "initargs": (follow,)}
+        pools = [stack.enter_context(ProcessPoolExecutor(1, **options)) for _ in range(count)]
+        try:
+            yield [pool.submit(work, number, count) for number, pool in enumerate(pools)]
+        except KeyboardInterrupt:
+            lead.close()
+            raise
 
 
-def _end_with_parent() -> None:
-    """Watch, in a worker, for the end of the process that started it, and end at once.
+def _end_with_parent(follow: Connection) -> None:
+    """Watch, in a worker, the process that started it: end with it, and at once.
 
-    Its locks go with it, and what it had half-written is removed by the next sweep.
+    Its locks go with the worker, and what it had half-written is removed by the next sweep. Where
+    the parent lives and closes its end of `follow`, the chunk at hand is finished first.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None
 
     def watch() -> None:
-        # A pipe that breaks. A process that the parent has forked may hold its other end: then the
-        # system gives the worker another parent.
-        first = os.getppid()
-        while os.getppid() == first and not wait([parent.sentinel], _SECONDS):
-            pass
+        # The sentinel is a pipe that breaks. A process that the parent has forked may hold its
+        # other end: then the system gives the worker another parent.
+        first, ends = os.getppid(), [parent.sentinel, follow]
+        while os.getppid() == first:
+            broken = wait(ends, _SECONDS)
+            if parent.sentinel in broken:
+                break
+            if broken:
+                stopped.set()
+                ends = [parent.sentinel]
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
