@@ -101,7 +101,7 @@ def warn_of_plateau(trajectory: Trajectory, model: Any, data: Any, loss: Callabl
         parts = [(known[phases == p], data.phase(int(p))) for p in np.unique(phases)]
     else:
         parts = [(known[np.array([0, -1])], data)]
-    if not all(_flat(part, part[0]) for part, _ in parts):
+    if not all(_flat(part, float(part[0])) for part, _ in parts):
         return
     silent = jax.tree.map(lambda w: jnp.zeros_like(w) if eqx.is_inexact_array(w) else w, model)
     nothing = 0.0
