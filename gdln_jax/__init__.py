@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gdln_jax import images as images
     from gdln_jax import init as init
     from gdln_jax import measures as measures
+    from gdln_jax import noise as noise
     from gdln_jax import plot as plot
     from gdln_jax import race as race
     from gdln_jax import recipes as recipes
@@ -103,6 +104,7 @@ else:
         "race": (),
         "gates": (),
         "measures": (),
+        "noise": (),
         "sweep": ("sweep", "SweepStoreError", "SweepLockedError"),
         "plot": (),
         "recipes": (),

@@ -95,6 +95,13 @@ def reference() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
+def reference_beyond() -> dict[str, Any]:
+    """The same for what goes beyond the papers: `noise`."""
+    path = CHECKOUT / "tests" / "reference_beyond.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder with MNIST and CIFAR-10 in their standard formats, where it exists."""
     folder = CHECKOUT.parent / "shared" / "data"

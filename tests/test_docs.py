@@ -85,6 +85,18 @@ def test_tolerances_page(capsys):
     assert 1e-6 < abs(loose - 0.5) < 0.1
 
 
+@pytest.mark.slow
+def test_noise_page(capsys):
+    scope = run("noise")
+    printed = capsys.readouterr().out
+    assert scope["test"] < min(scope["curves"].test) + 1e-9 < scope["curves"].end
+    # One draw: the scatter of a sum of 1800 squares, and of the three modes.
+    assert max(map(float, re.findall(r"within ([\d.]+) of the mean", printed))) < 0.15
+    moved = re.findall(r"stop ([\d.-]+) (?:earlier|later)", printed)
+    assert len(moved) == 2
+    assert min(map(float, moved)) > 0
+
+
 def test_citation_page(capsys):
     run("cite")
     assert capsys.readouterr().out.count("@inproceedings") == 2

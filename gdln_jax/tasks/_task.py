@@ -16,8 +16,8 @@ class Task(SeveralArrays, eqx.Module):
 
     - `graph`, `data`: the architecture and the examples.
     - `name`: what it is.
-    - `meta`: facts about it that are not in the arrays (plain Python and NumPy values); each
-      task's docstring lists them.
+    - `meta`: facts about it that are not in the arrays (plain Python values and arrays, in
+      `noise.draw` also a function); each task's docstring lists them.
     """
 
     graph: Graph = eqx.field(static=True)
