@@ -260,7 +260,7 @@ def _power_checks(options: Options, one: Runs, found: dict[str, Any]) -> Iterato
     yield Check.near(
         f"{one.title}: contexts in which most power of the ReLU units is on",
         found["widest"],
-        wanted,
+        float(wanted),
         0.0,
         shares,
     )
