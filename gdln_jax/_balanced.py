@@ -91,8 +91,8 @@ def balanced_pair(
     small = p / jnp.where(big > 0, big, 1.0)
     a, b = (small, big) if lam >= 0 else (big, small)
     used_in, used_out = min(hidden, d_in), min(hidden, out)
-    w1 = (turn[:, :used_in] * a[:used_in]) @ right[:, :used_in].T
-    w2 = (left[:, :used_out] * b[:used_out]) @ turn[:, :used_out].T
+    w1 = (turn[:, :used_in] * a[None, :used_in]) @ right[:, :used_in].T
+    w2 = (left[:, :used_out] * b[None, :used_out]) @ turn[:, :used_out].T
     return w1, w2
 
 

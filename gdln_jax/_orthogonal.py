@@ -16,7 +16,7 @@ def random_orthogonal(
     shape = (rows, rows if columns is None else columns)
     draw = jax.random.normal(key, shape, jnp.result_type(float) if dtype is None else dtype)
     q, signs = one_by_one(_factor, draw)
-    return q * signs
+    return q * signs[..., None, :]
 
 
 def _factor(draw: Array) -> tuple[Array, Array]:

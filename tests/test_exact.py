@@ -457,6 +457,18 @@ def test_routing_is_finite_at_100_half_times_with_finite_gradients(dtype):
         assert np.all(np.isfinite(np.array([value, *gradients(t, *rest)])))
     product = value * (value**2 + rest[4]) / 7
     np.testing.assert_allclose(product, 2.8, rtol=20 * float(jnp.finfo(dtype).eps))
+    # At rest: decay to 0 with s = 0 and against s, and from 0, where rates are 0/0.
+    late = [
+        (1e5, 0, 1, 0.5, 1, 0.3),
+        (jnp.inf, 0, 1, -0.5, 4, 1),
+        (jnp.inf, -1, 1, 0.5, 4, 0),
+        (jnp.inf, 1, 0, -0.5, 4, 0),
+        (jnp.inf, 1, 1, 0, 4, 0),
+        (1, 0, 1, 0, 4, 0.3),
+    ]
+    columns = [jnp.asarray(x, dtype) for x in zip(*late, strict=True)]
+    np.testing.assert_allclose(routing(*columns), 0, atol=1e-9)
+    assert np.isfinite(gradients(*columns)).all()
 
 
 @pytest.mark.slow
@@ -517,6 +529,11 @@ def test_sharing_solves_eq_16_17_and_meets_the_reference(reference):
 def test_sharing_gradients():
     case = (60.0, 0.9, 0.25, 0.2, 10.0, 4.0, 1.2)
     assert_gradients(lambda *x: exact.sharing_mode(*x).product, [case])
+    # Where B1 is a root of 0: a mode that starts at 0, and one that has decayed to 0.
+    rows = jnp.array([(2, 1, 1, 0, 4, 4, 1), (jnp.inf, -1, 1, 0.5, 4, 1, 1)])
+    for part in ("b1", "product"):
+        slopes = jax.vmap(jax.grad(lambda x, part=part: getattr(exact.sharing_mode(*x), part)))
+        assert np.isfinite(slopes(rows)).all()
 
 
 def test_sharing_times_go_as_paths_to_minus_two_thirds_when_balanced():
@@ -537,6 +554,9 @@ def test_sharing_times_go_as_paths_to_minus_two_thirds_when_balanced():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (lambda: exact.linear_mode(1.0, 1.0, 1.0, 0.1, -1.0), "tau is -1.0"),
+        (lambda: exact.xor_loss(1.0, 0.1, np.array([1.0, np.inf])), "tau is inf"),
+        (lambda: exact.two_layer_flow(1.0, np.eye(2), np.eye(2), np.eye(2), 0.0), "tau is 0.0"),
         (
             lambda: exact.margin_loss(1.0, 0.5, 0.1, gating="lineal"),
             "gating.*did you mean 'linear'",

@@ -109,7 +109,9 @@ def test_permutations_and_copies(runs):
 
 def made(on, power):
     return relu.Snapshots(
-        np.asarray(on, bool), np.asarray(power, float), np.zeros((np.shape(on)[-1], 1))
+        np.asarray(on, bool),
+        np.asarray(power, float),
+        np.zeros((*np.shape(on)[:-2], np.shape(on)[-1], 1)),
     )
 
 
@@ -127,6 +129,105 @@ def test_weights_by_hand():
     assert merged.agreement == pytest.approx(0.6 + 0.4 / 3)
     dead = relu.discover_gates(shots, k=3, weight=None, drop_dead=False)
     assert [0, 0, 0] in dead.gates.tolist()
+
+
+def test_units_on_their_threshold_are_said_and_do_not_count_as_agreement():
+    """XoR with inputs +-1: units end at 0 on two of the four examples, where the sign is chance."""
+    task = tasks.xor(gating="none", width=32)
+    net = relu.ReLUNetwork.init(task.graph, std=0.01, key=jax.random.key(0))
+    run = gdln.train(net, task.data, optimizer=optax.sgd(0.4), steps=60, keep_models=False)
+    shot = relu.snapshot(run.final, task.data)
+    assert np.asarray(shot.near).sum(axis=1).tolist() == [2] * 32
+    with pytest.warns(UserWarning, match=r"on their threshold for 50% .* threshold=0.1"):
+        found = relu.discover_gates(shot, k=2)
+    assert found.on_threshold == pytest.approx(0.5)
+    assert found.confidence.mean() <= 0.5
+    assert "on their threshold 50%" in repr(found)
+    clear = relu.discover_gates(relu.snapshot(run.final, task.data, threshold=0.1), k=4)
+    assert sorted(clear.gates.tolist()) == sorted(np.eye(4, dtype=int).tolist())
+    assert (clear.on_threshold, clear.agreement) == (0, pytest.approx(1))
+    np.testing.assert_allclose(clear.confidence, 1)
+    power = relu.pattern_power(run.final, task.data)
+    assert power.on_threshold == pytest.approx(0.5)
+    assert "on their threshold: 50%" in repr(power)
+    # By hand: the gate of the strong unit is right where something is at stake, and only there.
+    shots = relu.Snapshots(
+        np.array([[1, 1, 0], [1, 0, 0]], bool),
+        np.array([0.9, 0.1]),
+        np.ones((3, 1)),
+        np.array([[0, 0, 0], [0, 1, 1]], bool),
+    )
+    assert relu.discover_gates(shots, k=1).agreement == pytest.approx(1)
+
+
+def test_a_moment_without_output_does_not_count():
+    shots = made([[[1, 0], [0, 1]]] * 2, [[0.6, 0.4], [0.0, 0.0]])
+    np.testing.assert_allclose(relu.discover_gates(shots, k=2).shares, [0.6, 0.4])
+    with pytest.raises(ValueError, match="the outputs are 0"):
+        relu.discover_gates(made([[1, 0], [0, 1]], [0.0, 0.0]), k=1)
+
+
+def xnor(**options):
+    """XNOR on inputs 0 and 1, which no network without biases can learn, and trained networks."""
+    data = GatedData({"x": [[0, 0], [1, 0], [0, 1], [1, 1]]}, {"y": [[1], [0], [0], [1]]})
+    nets = jax.vmap(lambda k: relu.ReLUNetwork.init([2, 64, 1], std=0.05, key=k, **options))(
+        jax.random.split(jax.random.key(0), 2)
+    )
+
+    def run(net):
+        return gdln.train(
+            net,
+            data,
+            optimizer=optax.sgd(0.3),
+            steps=1000,
+            save_every=50,
+            keep_models=False,
+            measure=lambda net: relu.snapshot(net, data),
+        )
+
+    return data, jax.vmap(run)(nets)
+
+
+HOW = {"learning_rate": 0.3, "std": 0.05, "key": jax.random.key(0)}
+
+
+def test_biases_and_slopes_go_into_the_imitation():
+    """With the constant as a third input the answer is k = 2, too, with a gap of .002 to .007."""
+    data, runs = xnor(bias=True, slope=0.1)
+    choice = relu.choose_k(runs, data, ks=(1, 2), **HOW)
+    assert choice.k == 2
+    one, two = choice.gap.mean(axis=1)
+    assert two < 0.02
+    assert one > 0.2
+    graph, gated, net = gdln.build_gated(choice.chosen, data, std=0.05, key=jax.random.key(0))
+    assert {edge.name for edge in graph.outgoing["1"]} == {"1->m1", "1->m2", "1->y"}
+    assert all(not np.any(net.weights[edge.name]) for edge in graph.outgoing["1"])
+    np.testing.assert_array_equal(gated.inputs["1"], np.ones((4, 1)))
+    gates = np.stack([gated.node_gates["m1"], gated.node_gates["m2"]])
+    np.testing.assert_allclose(gates, np.where(choice.chosen.gates, 1, 0.1))
+
+
+def test_hidden_layers_are_not_left_out_in_silence():
+    data = plain(tasks.xor(gating="none"))
+    net = relu.ReLUNetwork.init([2, 6, 6, 1], key=jax.random.key(0))
+    modules = relu.discover_gates(relu.snapshot(net, data, threshold=0.1), k=1)
+    with pytest.raises(ValueError, match=r"2 hidden layers.*as_gated"):
+        gdln.build_gated(modules, data, std=0.1, key=jax.random.key(0))
+    run = jax.vmap(
+        lambda net: gdln.train(
+            net,
+            data,
+            optimizer=optax.sgd(0.1),
+            steps=1,
+            measure=lambda net: relu.snapshot(net, data, threshold=0.1),
+        )
+    )(jax.tree.map(lambda w: w[None], net))
+    for fit in (
+        lambda: relu.choose_k(run, data, ks=(1,), **HOW),
+        lambda: relu.fit_scales(modules, run, data, **HOW),
+    ):
+        with pytest.raises(ValueError, match="2 hidden layers"):
+            fit()
 
 
 def test_refusals_of_discover_gates():
@@ -295,8 +396,18 @@ def test_imitation_gap_by_hand():
     np.testing.assert_allclose(gap.mean_output, 0.25)
     assert gap.late_spread == 0
     yard = gdln.imitation_gap(other, one)
-    np.testing.assert_allclose(yard.loss_spread, 0.25)
+    np.testing.assert_allclose(yard.loss_spread, 1 / 4.5)
     assert "2 seeds" in repr(gap)
+    # Two ReLU networks, losses 4 and 12, are 8 apart: once their mean loss, in either order.
+    pair = [run(base * np.array([[1], [factor]]), output) for factor in (3, 1 / 3)]
+    for both in pair:
+        yard = gdln.imitation_gap(both, both)
+        np.testing.assert_allclose(yard.loss_spread[0], 1)
+        assert yard.late_spread == pytest.approx(1)
+        assert yard.in_spreads.tolist() == [0, 0]
+    silent = run(base, 0 * output)
+    with pytest.raises(ValueError, match="outputs are 0"):
+        gdln.imitation_gap(silent, one)
     with pytest.raises(ValueError, match="as many of both"):
         gdln.imitation_gap(one, run(np.tile(base, (2, 1))[:3], np.ones((3, 4, 3, 2))))
     with pytest.raises(ValueError, match="has no outputs"):

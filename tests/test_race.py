@@ -507,6 +507,31 @@ def test_phase_field_is_the_velocity_on_a_grid():
 
 
 # ---------------------------------------------------------------- errors
+def test_a_solver_that_gives_up_says_how_far_it_came(monkeypatch):
+    broken = race.LotkaVolterra(RATES, drive=lambda t: jnp.where(t < 1, 0.0, jnp.nan))
+    ts = jnp.array([0.0, 0.5, 2.0])
+    with pytest.raises(RuntimeError, match=r"gave up at time 1 of 2"):
+        broken.solve(START, ts)
+    s, status = broken.solve(START, ts, throw=False)
+    assert status == 2
+    assert np.isfinite(s[:2]).all()
+    assert np.isnan(s[2]).all()
+    traced = jax.jit(lambda start: broken.solve(start, ts))(jnp.array(START))
+    np.testing.assert_array_equal(traced, s)
+    whole, status = race.LotkaVolterra(RATES).solve(START, ts, throw=False)
+    assert status == 0
+    assert np.isfinite(whole).all()
+    # Bounded by stability once the race is over. (No other test races seven pathways.)
+    monkeypatch.setattr(race._arguments, "MAX_STEPS", 60)
+    seven = race.Pathways(np.linspace(0.5, 1, 7), np.eye(7))
+    late = jnp.array([0.0, 1.0, 1e4])
+    with pytest.raises(RuntimeError, match=r"of 10000: all 60 steps are used up"):
+        seven.solve(np.full(7, 0.1), late, tau=2.0)
+    a, status = seven.solve(np.full(7, 0.1), late, tau=2.0, throw=False)
+    assert status == 2
+    assert np.isnan(a).any(axis=1).tolist() == [False, False, True]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -528,7 +553,14 @@ def test_phase_field_is_the_velocity_on_a_grid():
         (lambda: race.Pathways([1.0, 2.0], np.ones((2, 2))), "outside the range"),
         (lambda: race.Pathways([1.0], [[1.0]], depth=1), "depth is 1"),
         (lambda: race.Pathways([1.0], [[1.0]]).solve([-1.0], [1.0]), r"a0\[0\] is -1.0"),
+        (lambda: race.LotkaVolterra(RATES).solve(START, [1.0], rtol=1e-6), "the clock is exact"),
+        (
+            lambda: race.LotkaVolterra(RATES).solve(START, [1.0], method="ode", rtol=-1),
+            "rtol is -1",
+        ),
         (lambda: race.Pathways([1.0], [[1.0]]).solve([1.0], [1.0], tau=0.0), "tau is 0.0"),
+        (lambda: race.Pathways([1.0], [[1.0]]).solve([1.0], [1.0], tau=jnp.inf), "tau is inf"),
+        (lambda: race.Pathways([1.0], [[1.0]]).solve([1.0], [1.0], rtol=jnp.nan), "rtol is nan"),
         (lambda: race.winner_map([1.0, 0.0], [1.0], 2), "rate_ratios"),
     ],
 )

@@ -2,7 +2,8 @@
 
 All functions broadcast over arrays and can be jitted, vmapped and differentiated in every real
 argument; they are finite at t = 0, at t = inf and wherever two formulas meet. Time is in the units
-of tau, with the mean loss of SCIENCE 1: t = tau * learning rate * step. Imports no other answer
+of tau, with the mean loss of SCIENCE 1: t = tau * learning rate * step. A known tau that is not
+finite and above 0 is refused with a ValueError. Imports no other answer
 (flow, descent, reduction), so that agreement with them is a test.
 """
 

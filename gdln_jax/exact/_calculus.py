@@ -2,7 +2,7 @@
 
 A closed form that is right on paper is often NaN at 20 half times (PITFALLS 11), or has a value
 but no derivative where two formulas meet (s = 0, C = 0). Everything of that kind is dealt with
-here once; the rooms beside this one are then plain algebra. Imports JAX only.
+here once; the rooms beside this one are then plain algebra. Imports JAX and `_norms` only.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,20 @@ import numpy as np
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
+from gdln_jax._norms import ratio
+
 # Gauss-Legendre nodes and weights on [0, 1]. Sixteen nodes integrate every integrand used below
 # to better than 1e-16 relative: their nearest complex pole lies on a Bernstein ellipse with
 # rho >= 3.4, and rho^-32 < 1e-16.
 _LEGENDRE = np.polynomial.legendre.leggauss(16)
 NODES: np.ndarray = (_LEGENDRE[0] + 1) / 2
 WEIGHTS: np.ndarray = _LEGENDRE[1] / 2
+
+
+def at_nodes(nodes: np.ndarray, x: jax.Array) -> jax.Array:
+    """Return ``nodes`` along a new last axis beside the axes of ``x``, in its precision."""
+    return jnp.asarray(nodes, x.dtype).reshape((1,) * x.ndim + (-1,))
+
 
 Curve = Callable[..., tuple[jax.Array, jax.Array]]
 
@@ -51,16 +59,21 @@ def implicit_root(search: Callable[..., jax.Array], curve: Curve) -> Callable[..
     return root
 
 
-def as_floats(*values: ArrayLike) -> list[jax.Array]:
+def as_floats(*values: ArrayLike, tau: ArrayLike | None = None) -> list[jax.Array]:
     """Return all values as arrays of one floating type and one shape (the broadcast shape).
+
+    ``tau``, if given, is checked and comes last.
 
     Raises:
         ValueError: for what is neither a number nor an array. Lists are none in JAX either.
     """
+    values = values if tau is None else (*values, tau)
     for value in values:
         if value is None or isinstance(value, list | tuple | str):
             remedy = "pass a number" if value is None or isinstance(value, str) else "pass an array"
             raise ValueError(f"closed forms take numbers and arrays; {value!r} is none: {remedy}.")
+    if tau is not None:
+        check_tau(tau)
     dtype = jnp.result_type(*values, 1.0)
     return list(jnp.broadcast_arrays(*(jnp.asarray(value, dtype) for value in values)))
 
@@ -78,6 +91,11 @@ def check_all(value: ArrayLike, good: Any, name: str, wanted: str) -> None:
         raise ValueError(f"{name} is {shown}; it must be {wanted}.")
 
 
+def check_tau(tau: ArrayLike) -> None:
+    """Raise ``ValueError`` for a known time constant that is not finite and above 0."""
+    check_all(tau, lambda x: (x > 0) & np.isfinite(x), "tau", "a finite number above 0")
+
+
 def longest_time(dtype: Any) -> float:
     """Return the time, in units of tau, that stands for infinity.
 
@@ -93,20 +111,6 @@ def scaled_time(t: jax.Array, tau: jax.Array) -> jax.Array:
 
 
 @jax.custom_jvp
-def ratio(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Return ``a / b``. The derivative forms no ``b**-2``, which overflows for small ``b``."""
-    return a / b
-
-
-@ratio.defjvp
-def _(primals, tangents):
-    a, b = primals
-    da, db = tangents
-    value = ratio(a, b)
-    return value, ratio(da, b) - value * ratio(db, b)
-
-
-@jax.custom_jvp
 def growth(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return ``h = 1 / (exp(-x) + y)`` and ``w = h exp(-x)``, for real x and y >= 0.
 
@@ -114,8 +118,7 @@ def growth(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     w in [0, 1] is what is still missing. The derivatives ``dh = h (w dx - h dy)`` and
     ``dw = -w h (y dx + dy)`` are exact, have no cancellation, and hold at every order.
     """
-    # Without saturation (y = 0) h grows without bound; it is held at the largest float.
-    missing = jnp.exp(-jnp.minimum(x, jnp.log(jnp.finfo(x.dtype).max) - 2))
+    missing = jnp.exp(-jnp.minimum(x, _largest_exponent(x)))
     h = 1 / (missing + y)
     return h, missing * h
 
@@ -125,7 +128,14 @@ def _(primals, tangents):
     x, y = primals
     dx, dy = tangents
     h, w = growth(x, y)
+    held = (x > _largest_exponent(x)) & (y == 0)
+    dx, dy = jnp.where(held, 0, dx), jnp.where(held, 0, dy)
     return (h, w), (h * (w * dx - h * dy), -w * (h * (y * dx + dy)))
+
+
+def _largest_exponent(x: jax.Array) -> jax.Array:
+    """Return the x at which ``growth`` is held where nothing saturates it: no float is larger."""
+    return jnp.log(jnp.finfo(x.dtype).max) - 2
 
 
 def decay_integral(t: jax.Array, rate: jax.Array) -> jax.Array:
@@ -136,7 +146,7 @@ def decay_integral(t: jax.Array, rate: jax.Array) -> jax.Array:
     """
     near = rate * t < 8
     t_near, rate_near = jnp.where(near, t, 0), jnp.where(near, rate, 0)
-    exponents = (rate_near * t_near)[..., None] * jnp.asarray(NODES, t.dtype)
+    exponents = (rate_near * t_near)[..., None] * at_nodes(NODES, t)
     by_quadrature = t_near * (jnp.exp(-exponents) @ jnp.asarray(WEIGHTS, t.dtype))
     t_far, rate_far = jnp.where(near, 1, t), jnp.where(near, 1, rate)
     return jnp.where(near, by_quadrature, -jnp.expm1(-rate_far * t_far) / rate_far)
@@ -144,8 +154,7 @@ def decay_integral(t: jax.Array, rate: jax.Array) -> jax.Array:
 
 def mean_reciprocal(q: jax.Array, power: int = 1) -> jax.Array:
     """Return the mean of ``1 / (1 + q u**power)`` over u in [0, 1], where q is at least -1/2."""
-    nodes, weights = jnp.asarray(NODES**power, q.dtype), jnp.asarray(WEIGHTS, q.dtype)
-    return (1 / (1 + q[..., None] * nodes)) @ weights
+    return (1 / (1 + q[..., None] * at_nodes(NODES**power, q))) @ jnp.asarray(WEIGHTS, q.dtype)
 
 
 def log1p_over(rate: jax.Array, u: jax.Array, logarithm: jax.Array) -> jax.Array:

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from gdln_jax._norms import ratio
 from gdln_jax.exact._calculus import (
     as_floats,
     check_all,
     decay_integral,
     growth,
     log1p_over,
-    ratio,
     scaled_time,
 )
 
@@ -59,14 +59,15 @@ def linear_mode(
         s: strength of the mode in Sigma^yx, of either sign. A mode whose sign differs from a0's
             decays to 0.
         d: variance of the input along the mode, d >= 0. With d = 0 and s = 0 nothing moves; with
-            d = 0 alone the mode grows without bound and is held at the largest float.
+            d = 0 alone the mode grows without bound and is held near the largest float, with
+            derivatives 0 there.
         a0: a(0), of either sign (a negative one means w2 = -w1); above s/d the mode decays.
         tau: time constant, > 0.
 
     Returns:
         Array of the broadcast shape, finite with finite derivatives at any time.
     """
-    t, s, d, a0, tau = as_floats(t, s, d, a0, tau)
+    t, s, d, a0, tau = as_floats(t, s, d, a0, tau=tau)
     return solve_linear(t, s, d, a0, tau)[0]
 
 
@@ -82,7 +83,7 @@ def linear_mode_time(
         Time in the units of ``tau``; negative where a was passed before t = 0, and ``inf`` (with
         derivative 0) where a is never reached: beyond s/d, across 0, or exactly s/d.
     """
-    return _linear_time(*as_floats(a, s, d, a0, tau))
+    return _linear_time(*as_floats(a, s, d, a0, tau=tau))
 
 
 @jax.jit
@@ -131,7 +132,7 @@ def context_mode(
         ValueError: a known ``num_contexts`` below 2; one context needs no contextual pathway.
     """
     check_all(num_contexts, lambda c: c >= 2, "num_contexts", "at least 2")
-    t, s, d, b0, contexts, tau = as_floats(t, s, d, b0, num_contexts, tau)
+    t, s, d, b0, contexts, tau = as_floats(t, s, d, b0, num_contexts, tau=tau)
     return solve_linear(t, s, d / (contexts - 1), b0, tau)[0]
 
 
@@ -199,7 +200,7 @@ def unbalanced_mode(
         w2: second layer's weight at t = 0, of either sign.
         tau: time constant.
     """
-    t, s, d, w1, w2, tau = as_floats(t, s, d, w1, w2, tau)
+    t, s, d, w1, w2, tau = as_floats(t, s, d, w1, w2, tau=tau)
     time = scaled_time(t, tau)
     plus, minus = (w1 + w2) ** 2, (w2 - w1) ** 2
     return (_grow_square(plus, minus, s, d, time) - _grow_square(minus, plus, -s, d, time)) / 4
@@ -222,7 +223,7 @@ def unbalanced_mode_time(
         Time in the units of ``tau``; negative where w was passed before t = 0, ``inf`` (with
         derivative 0) where w is never reached.
     """
-    return _unbalanced_time(*as_floats(w, s, d, w1, w2, tau))
+    return _unbalanced_time(*as_floats(w, s, d, w1, w2, tau=tau))
 
 
 @jax.jit

@@ -15,6 +15,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from gdln_jax._norms import root
 from gdln_jax.exact._calculus import as_floats, check_all, concrete, scaled_time
 from gdln_jax.exact._separable import solve_separable, time_separable
 
@@ -70,7 +71,7 @@ def routing_mode(
     """
     _check_domains(num_domains)
     _check_start(b0, c)
-    t, s, d, b0, domains, tau, c = as_floats(t, s, d, b0, num_domains, tau, c)
+    t, s, d, b0, domains, c, tau = as_floats(t, s, d, b0, num_domains, c, tau=tau)
     time = scaled_time(t, tau * domains)
     return solve_separable(time, s, d / domains, b0, c)
 
@@ -96,7 +97,7 @@ def routing_time(
     """
     _check_domains(num_domains)
     _check_start(b0, c)
-    b2, s, d, b0, domains, tau, c = as_floats(b2, s, d, b0, num_domains, tau, c)
+    b2, s, d, b0, domains, c, tau = as_floats(b2, s, d, b0, num_domains, c, tau=tau)
     time = time_separable(b2, s, d / domains, b0, c)
     reached = jnp.isfinite(time)
     return jnp.where(reached, tau * domains * jnp.where(reached, time, 0.0), time)
@@ -132,11 +133,12 @@ def routing_loss(
         The loss at each time, shape of ``t``.
     """
     times = jnp.asarray(t, jnp.result_type(t, 1.0))[..., None]
-    strengths, variances, *_ = as_floats(s, d, b0, c)
-    x = routing_mode(times, s, d, b0, num_domains, tau, c=c)
-    a = x * (x**2 + jnp.asarray(c)) / num_domains
+    # First along the axis of modes, then (*time, mode).
+    times, strengths, variances, start, shift = as_floats(times, *as_floats(s, d, b0, c))
+    x = routing_mode(times, strengths, variances, start, num_domains, tau, c=shift)
+    a = x * (x**2 + shift) / num_domains
     explained = jnp.where(variances > 0, strengths**2 / jnp.where(variances > 0, variances, 1), 0)
-    floor = 0.0 if half_trace is None else jnp.asarray(half_trace) - jnp.sum(explained) / 2
+    floor = 0.0 if half_trace is None else jnp.asarray(half_trace) - jnp.sum(explained, axis=-1) / 2
     gap = (strengths - variances * a) ** 2 / jnp.where(variances > 0, variances, 1)
     return floor + jnp.sum(gap, axis=-1) / 2
 
@@ -160,8 +162,8 @@ def _sharing_as_routing(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return M, tau and C of the routing problem that N Eq. 16-17 are."""
     # With M' = sqrt(P) and tau' = tau M^2/P, Eq. 13-14 read exactly as Eq. 16-17.
-    root = jnp.sqrt(paths)
-    return root, tau * domains**2 / paths, (root - 1) * b0**2
+    side = jnp.sqrt(paths)
+    return side, tau * domains**2 / paths, (side - 1) * b0**2
 
 
 def sharing_mode(
@@ -202,10 +204,13 @@ def sharing_mode(
     known_domains, known_paths = concrete(num_domains), concrete(num_blocks_paths)
     if known_domains is not None and known_paths is not None:
         _check_blocks(known_domains, known_paths)
-    t, s, d, b0, domains, paths, tau = as_floats(t, s, d, b0, num_domains, num_blocks_paths, tau)
-    root, slow, c = _sharing_as_routing(b0, domains, paths, tau)
-    b2 = solve_separable(scaled_time(t, slow * root), s, d / root, b0, c)
-    return SharingMode(jnp.sign(b0) * jnp.sqrt((b2**2 + c) / root), b2)
+    values = (t, s, d, b0, num_domains, num_blocks_paths)
+    t, s, d, b0, domains, paths, tau = as_floats(*values, tau=tau)
+    side, slow, c = _sharing_as_routing(b0, domains, paths, tau)
+    b2 = solve_separable(scaled_time(t, slow * side), s, d / side, b0, c)
+    # A mode that starts at 0 stays there; to first order it is b0.
+    b1 = jnp.where(b0 == 0, b0, jnp.sign(b0) * root((b2**2 + c) / side))
+    return SharingMode(b1, b2)
 
 
 def _check_blocks(num_domains: np.ndarray, num_blocks_paths: np.ndarray) -> None:

@@ -20,18 +20,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gdln_jax._norms import ratio
 from gdln_jax.exact._calculus import (
     NODES,
     WEIGHTS,
     arc_integral,
+    at_nodes,
     decay_integral,
     implicit_root,
-    ratio,
 )
 
-# Decay is tabulated in panels of unit width of zeta. The integrand's poles are at least pi/3 off
-# the real axis, so 16 nodes give 1e-16 per panel; exp(-64) of the start is below any rounding.
-PANELS = 64
+
+def _panels(dtype: Any) -> int:
+    """Return into how many panels of unit width of zeta decay is tabulated.
+
+    The integrand's poles are at least pi/3 off the real axis, so 16 nodes give 1e-16 per panel.
+    exp(-64) of the start is below any rounding; in float32 exp(-40) is, whose square is no 0 yet.
+    """
+    return 64 if jnp.finfo(dtype).bits == 64 else 40
 
 
 def _cubic(r: jax.Array, c: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -123,14 +129,14 @@ def _decay_rate(
     force = delta * y * area - s
     aligned = delta * area * (y**2 + target * y + target**2 + c)
     against = jnp.where(c < 0, y + target, area) * force
-    return jnp.where((s <= 0) & (c >= 0), y, 1.0) / jnp.where(s > 0, aligned, against)
+    return ratio(jnp.where((s <= 0) & (c >= 0), y, 1.0), jnp.where(s > 0, aligned, against))
 
 
 def _integrate(
     low: jax.Array, high: jax.Array, panels: int, start: jax.Array, *rest: jax.Array
 ) -> jax.Array:
     """Return the time from zeta = low to high, by a composite Gauss-Legendre rule."""
-    nodes = jnp.asarray((np.arange(panels)[:, None] + NODES).ravel() / panels, low.dtype)
+    nodes = at_nodes((np.arange(panels)[:, None] + NODES).ravel() / panels, low)
     weights = jnp.asarray(np.tile(WEIGHTS, panels) / panels, low.dtype)
     z = low[..., None] + (high - low)[..., None] * nodes
     rate = _decay_rate(start[..., None] * jnp.exp(-z), *(value[..., None] for value in rest))
@@ -139,8 +145,9 @@ def _integrate(
 
 def _decay_time(zeta: jax.Array, y0: jax.Array, target: jax.Array, *rest: jax.Array) -> jax.Array:
     """Return T(zeta), where ``zeta = ln((y0 - target)/(y - target))``; rest: s, delta, c."""
-    held = jnp.minimum(zeta, PANELS)
-    total = _integrate(jnp.zeros_like(held), held, PANELS, y0 - target, target, *rest)
+    panels = _panels(zeta.dtype)
+    held = jnp.minimum(zeta, panels)
+    total = _integrate(jnp.zeros_like(held), held, panels, y0 - target, target, *rest)
     # Beyond the table the rate is constant, or what is left of the decay is below rounding.
     last = _decay_rate((y0 - target) * jnp.exp(-held), target, *rest)
     return total + (zeta - held) * last
@@ -158,8 +165,8 @@ def _search_decay(time: jax.Array, y0: jax.Array, target: jax.Array, *rest: jax.
         inside = (start == edge) & (after <= time)
         return jnp.where(inside, start + 1, start), jnp.where(inside, after, past)
 
-    zero = jnp.zeros_like(time)
-    start, past = jax.lax.fori_loop(0, PANELS, march, (zero, zero))
+    zero, panels = jnp.zeros_like(time), _panels(time.dtype)
+    start, past = jax.lax.fori_loop(0, panels, march, (zero, zero))
 
     def halve(_: Any, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         low, high = ends
@@ -168,15 +175,17 @@ def _search_decay(time: jax.Array, y0: jax.Array, target: jax.Array, *rest: jax.
         return jnp.where(late, low, middle), jnp.where(late, middle, high)
 
     low, high = jax.lax.fori_loop(0, 30, halve, (start, start + 1))
-    last = _decay_rate((y0 - target) * math.exp(-PANELS), target, *rest)
-    zeta = jnp.where(start >= PANELS, PANELS + (time - past) / last, (low + high) / 2)
+    last = _decay_rate((y0 - target) * math.exp(-panels), target, *rest)
+    zeta = jnp.where(start >= panels, panels + (time - past) / last, (low + high) / 2)
     return jnp.where(time > 0, zeta, 0.0)
 
 
 def _decay_curve(
     zeta: jax.Array, y0: jax.Array, target: jax.Array, *rest: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    rate = _decay_rate((y0 - target) * jnp.exp(-zeta), target, *rest)
+    # Held as in `_decay_time`: at the distance itself, which is 0 in the end, the rate is 0/0.
+    held = jnp.minimum(zeta, _panels(zeta.dtype))
+    rate = _decay_rate((y0 - target) * jnp.exp(-held), target, *rest)
     return _decay_time(zeta, y0, target, *rest), 1 / rate
 
 
@@ -289,7 +298,7 @@ def solve_separable(
     """Return x(T) from x(0) = x0; NaN for T < 0, delta < 0 or x0^2 + c < 0."""
     now = _regime(s, delta, x0, c)
     falling = _decay_arguments(now, delta)
-    to_zero = _decay_time(jnp.full_like(time, PANELS), *falling)
+    to_zero = _decay_time(jnp.full_like(time, _panels(time.dtype)), *falling)
     crosses = now.decays & (now.s < 0) & (c > 0) & (time > to_zero)
     after = jnp.where(crosses, time - to_zero, time)
     force, start = jnp.where(crosses, -now.s, now.s), jnp.where(crosses, 0.0, now.y0)
@@ -334,7 +343,7 @@ def time_separable(
     fallen = _decay_time(zeta, *falling)
 
     crosses = now.decays & (now.s < 0) & (c > 0) & (y <= 0)
-    to_zero = _decay_time(jnp.full_like(zeta, PANELS), *falling)
+    to_zero = _decay_time(jnp.full_like(zeta, _panels(zeta.dtype)), *falling)
     force, start = jnp.where(crosses, -now.s, now.s), jnp.where(crosses, 0.0, now.y0)
     end = jnp.where(crosses, -y, y)
     grows = (now.grows | (crosses & (delta > 0))) & allowed

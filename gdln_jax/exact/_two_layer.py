@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from gdln_jax._checks import check_integer
-from gdln_jax.exact._calculus import check_all, concrete, scaled_time
+from gdln_jax.exact._calculus import check_all, check_tau, concrete, scaled_time
 
 SQUARINGS = 4
 TERMS = 18
@@ -76,12 +76,14 @@ def two_layer_flow(
 
     Raises:
         ValueError: shapes that do not fit, a start that is not balanced, a ``sigma_x`` that is
-            not a multiple of the identity. Use ``gradient_flow`` there.
+            not a multiple of the identity (use ``gradient_flow`` there), or a ``tau`` that is no
+            finite number above 0.
     """
     dtype = jnp.result_type(t, w1, w2, sigma_yx, tau, sigma_x, 1.0)
     times = jnp.asarray(t, dtype)
     first, second, target = (jnp.asarray(x, dtype) for x in (w1, w2, sigma_yx))
     _check_shapes(first, second, target)
+    check_tau(tau)
     variance = _whitened_variance(sigma_x, first.shape[1], dtype)
     # W sqrt(variance) obeys the flow with Sigma^x = I.
     scale = jnp.sqrt(variance)
@@ -171,8 +173,8 @@ def _frame(
     x, y = jnp.where(rate > 0, x, 1.0), jnp.where(rate > 0, y, 1.0)
     x, y = x / jnp.hypot(x, y), y / jnp.hypot(x, y)
     columns = [
-        jnp.concatenate([v[:, :pairs] * x, u[:, :pairs] * y]),
-        jnp.concatenate([-v[:, :pairs] * y, u[:, :pairs] * x]),
+        jnp.concatenate([v[:, :pairs] * x[None, :], u[:, :pairs] * y[None, :]]),
+        jnp.concatenate([-v[:, :pairs] * y[None, :], u[:, :pairs] * x[None, :]]),
         jnp.concatenate([v[:, pairs:], jnp.zeros((out, width - pairs), sigma.dtype)]),
         jnp.concatenate([jnp.zeros((width, out - pairs), sigma.dtype), u[:, pairs:]]),
     ]

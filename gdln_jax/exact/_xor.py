@@ -41,7 +41,7 @@ def xor_loss(t: ArrayLike, a0: ArrayLike, tau: ArrayLike = 1.0) -> Float[Array, 
         a0: a(0), the product of one path's two weights; for a ReLU layer see E14.
         tau: time constant. Broadcasts; differentiable in every argument.
     """
-    t, a0, tau = as_floats(t, a0, tau)
+    t, a0, tau = as_floats(t, a0, tau=tau)
     root = jnp.full_like(a0, math.sqrt(2))
     return _residual_loss(t, root / 4, root**2 / 4, root, a0, tau)
 
@@ -81,7 +81,7 @@ def margin_loss(
     """
     check_choice(gating, GATINGS, "gating")
     check_all(delta, lambda x: x >= 0, "delta", "0 or more (its sign is that of a feature)")
-    t, delta, a0, tau = as_floats(t, delta, a0, tau)
+    t, delta, a0, tau = as_floats(t, delta, a0, tau=tau)
     s, d, q = _margin_statistics(delta, gating)
     return _residual_loss(t, s, d, q, a0, tau)
 
@@ -105,7 +105,7 @@ def margin_time(
     """
     check_choice(gating, GATINGS, "gating")
     check_all(delta, lambda x: x >= 0, "delta", "0 or more (its sign is that of a feature)")
-    level, delta, a0, tau = as_floats(level, delta, a0, tau)
+    level, delta, a0, tau = as_floats(level, delta, a0, tau=tau)
     s, d, q = _margin_statistics(delta, gating)
     fraction = 1 - jnp.sqrt(2 * jnp.where(level > 0, level, 0.5))
     still = q == 0

@@ -12,12 +12,17 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from gdln_jax._data import GatedData
 from gdln_jax._network import GatedNetwork
+from gdln_jax._norms import quotient
 
 
 def relative_error(target: ArrayLike, prediction: ArrayLike) -> Float[Array, ""]:
-    """Relative error ||target - prediction||_F^2 / ||target||_F^2 over all entries (SCIENCE 1)."""
+    """Relative error ||target - prediction||_F^2 / ||target||_F^2 over all entries (SCIENCE 1).
+
+    For a target that is 0 everywhere ||prediction||_F^2 itself: 0 if the prediction is 0 too.
+    """
     target, prediction = jnp.asarray(target), jnp.asarray(prediction)
-    return jnp.sum(jnp.square(target - prediction)) / jnp.sum(jnp.square(target))
+    missed = jnp.sum(jnp.square(target - prediction))
+    return quotient(missed, jnp.sum(jnp.square(target)), at_zero=missed)
 
 
 def input_output_maps(net: GatedNetwork) -> Float[Array, "input output y x"]:
@@ -52,11 +57,13 @@ def route_errors(
 ) -> Float[Array, "input output"]:
     """Relative error of every route (i, j) of a routing network on the base examples `x`, `y`.
 
-    O(inputs x |x| x edges) for the maps and O(routes n |x| |y|) for the errors.
+    Where `y` is 0 everywhere, as in `relative_error`. O(inputs x |x| x edges) for the maps and
+    O(routes n |x| |y|) for the errors.
     """
     x, y = jnp.asarray(x), jnp.asarray(y)
     prediction = jnp.einsum("ijyx,nx->ijny", input_output_maps(net), x)
-    return jnp.sum(jnp.square(y - prediction), axis=(2, 3)) / jnp.sum(jnp.square(y))
+    missed = jnp.sum(jnp.square(y[None, None] - prediction), axis=(2, 3))
+    return quotient(missed, jnp.full_like(missed, jnp.sum(jnp.square(y))), at_zero=missed)
 
 
 def zero_shot_error(
@@ -69,13 +76,13 @@ def zero_shot_error(
 
     `pattern` is the 0/1 matrix (inputs, outputs) of trained routes, `task.meta["pattern"]`. With
     targets that no linear map reaches, pass the best linear prediction as `y`: then 0 means "as
-    good as a network can be". An average over no route is NaN.
+    good as a network can be". An average over no route is NaN, with derivative 0.
     """
     errors = route_errors(net, x, y)
     trained = jnp.asarray(pattern, errors.dtype)
 
     def mean(chosen: Array) -> Array:
-        return jnp.sum(errors * chosen) / jnp.sum(chosen)
+        return quotient(jnp.sum(errors * chosen), jnp.sum(chosen), at_zero=jnp.nan)
 
     return mean(trained), mean(1 - trained)
 
@@ -86,15 +93,19 @@ def error_by_group(
     """Relative error of any model on each group of examples, summed over output nodes.
 
     `groups` numbers the group (route, context, ...) of each example from 0; examples count with
-    their weights. A group whose targets are all 0 gives NaN or infinity.
+    their weights. Where the targets of a group are all 0, the mean squared norm of its predictions;
+    NaN, with derivative 0, for a group without weight.
     """
     outputs = model(data)
 
-    def total(square: Any) -> Array:
-        per_example = sum(jnp.sum(jnp.square(square(k)), axis=-1) for k in data.targets)
+    def total(per_example: Any) -> Array:
         return jax.ops.segment_sum(
             data.weights * per_example, jnp.asarray(groups), num_segments=num_groups
         )
 
-    missed = total(lambda k: data.targets[k] - outputs[k])
-    return missed / total(lambda k: data.targets[k])
+    def square(vectors: Any) -> Array:
+        return total(sum(jnp.sum(jnp.square(vectors(k)), axis=-1) for k in data.targets))
+
+    missed, wanted = square(lambda k: data.targets[k] - outputs[k]), square(data.targets.get)
+    mean = quotient(missed, total(1.0), at_zero=jnp.nan)
+    return quotient(missed, wanted, at_zero=mean)

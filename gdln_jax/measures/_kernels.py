@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from gdln_jax._norms import norm, quotient
+
 
 def empirical_ntk(
     model: Any,
@@ -65,13 +67,23 @@ def _side_by_side(outputs: Any) -> Array:
 
 
 def kernel_alignment(a: ArrayLike, b: ArrayLike) -> Float[Array, ""]:
-    """Cosine <A, B>_F / (||A||_F ||B||_F) of two kernels of equal shape; 1 for A = c B, c > 0."""
-    a, b = jnp.asarray(a), jnp.asarray(b)
-    return jnp.sum(a * b) / (jnp.linalg.norm(a.ravel()) * jnp.linalg.norm(b.ravel()))
+    """Cosine <A, B>_F / (||A||_F ||B||_F) of two kernels of equal shape; 1 for A = c B, c > 0.
+
+    0, with derivative 0, if one of them is 0.
+    """
+    a, b = (jnp.asarray(kernel).ravel() for kernel in (a, b))
+    return jnp.sum(_direction(a) * _direction(b))
+
+
+def _direction(a: Array) -> Array:
+    return quotient(a, jnp.broadcast_to(norm(a, keepdims=True), a.shape))
 
 
 def kernel_distance(a: ArrayLike, b: ArrayLike) -> Float[Array, ""]:
-    """1 - `kernel_alignment` (Fort et al. 2020): 0 where kernels differ by a factor only."""
+    """1 - `kernel_alignment` (Fort et al. 2020): 0 where kernels differ by a factor only.
+
+    1 if one of them is 0.
+    """
     return 1 - kernel_alignment(a, b)
 
 
@@ -79,20 +91,23 @@ def kernel_movement(before: ArrayLike, after: ArrayLike) -> tuple[Float[Array, "
     """How far a kernel moved: (relative Frobenius change, alignment).
 
     ||after - before||_F / ||before||_F counts growth, the alignment only rotation. Lazy training
-    leaves the first at 0; rich training makes it large.
+    leaves the first at 0; rich training makes it large. From a kernel that is 0 the change is
+    ||after||_F itself. Where nothing has moved the derivative of the change is 0.
     """
     before, after = jnp.asarray(before), jnp.asarray(after)
-    change = jnp.linalg.norm((after - before).ravel()) / jnp.linalg.norm(before.ravel())
-    return change, kernel_alignment(before, after)
+    change = norm(after - before)
+    return quotient(change, norm(before), at_zero=change), kernel_alignment(before, after)
 
 
 def weight_movement(before: Any, after: Any) -> Float[Array, ""]:
-    """Relative change ||W(t) - W(0)|| / ||W(0)|| over all weights of a model (any pytree)."""
+    """Relative change ||W(t) - W(0)|| / ||W(0)|| over all weights of a model (any pytree).
 
-    def square(tree: Any) -> Array:
-        leaves = [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
-        return jnp.sum(jnp.stack([jnp.sum(jnp.square(leaf)) for leaf in leaves]))
+    From weights that are all 0 it is ||W(t)|| itself. At the start it is 0 with derivative 0.
+    """
+
+    def size(tree: Any) -> Array:
+        return norm(jnp.stack([norm(leaf) for leaf in jax.tree.leaves(tree)]))
 
     old, new = (eqx.filter(tree, eqx.is_inexact_array) for tree in (before, after))
-    difference = jax.tree.map(jnp.subtract, new, old)
-    return jnp.sqrt(square(difference) / square(old))
+    moved = size(jax.tree.map(jnp.subtract, new, old))
+    return quotient(moved, size(old), at_zero=moved)

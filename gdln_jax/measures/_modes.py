@@ -6,11 +6,13 @@ whose derivative is NaN at repeated singular values (PITFALLS 5); `singular_valu
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax._lapack import one_by_one
 from gdln_jax._network import GatedNetwork
+from gdln_jax._norms import norm, quotient
 
 
 def mode_strengths(
@@ -30,11 +32,12 @@ def frame_distance(
 ) -> Float[Array, "*batch"]:
     """Frobenius norm of W - U diag(b) V^T; `b` defaults to the strengths of W itself.
 
-    With the default it is the part of W that the frames do not hold: 0 on the aligned manifold.
+    With the default it is the part of W that the frames do not hold: 0 on the aligned manifold,
+    where its derivative is 0 by convention.
     """
     w, u, v = (jnp.asarray(a) for a in (w, u, v))
     b = mode_strengths(w, u, v) if b is None else jnp.asarray(b)
-    return jnp.linalg.norm(w - jnp.einsum("...tm,...m,...sm->...ts", u, b, v), axis=(-2, -1))
+    return norm(w - jnp.einsum("...tm,...m,...sm->...ts", u, b, v), axis=(-2, -1))
 
 
 def singular_values(
@@ -42,22 +45,46 @@ def singular_values(
 ) -> Float[Array, "*edge value"]:
     """All singular values of each matrix, descending, min(target, source) of them.
 
-    To look at: which mode a value belongs to, `mode_strengths` tells, and only that should be
-    differentiated. On a CPU, `vmap` over runs takes the runs one after the other, since jaxlib's
-    batches can stand still there for ever.
+    To look at: which mode a value belongs to, only `mode_strengths` says. On a CPU, `vmap` over
+    runs takes the runs one after the other, since jaxlib's batches can stand still there for ever.
 
-    **Raises:** `ValueError` for what is no matrix.
+    First derivatives only, in forward and reverse mode: d sigma_i = u_i^T dW v_i. They are finite
+    everywhere. Of values that are equal, the sum has a derivative, a single one has that of one
+    choice of vectors; a value of 0, where no derivative exists, has u v^T for some unit u and v.
+
+    **Raises:** `ValueError` for what is no matrix, and for second derivatives, which do not exist
+    at repeated values: differentiate `mode_strengths`.
     """
     w = jnp.asarray(w)
     if w.ndim < 2:
         raise ValueError(f"w has shape {w.shape}; give matrices (..., target, source).")
     if w.shape[-2] < w.shape[-1]:
         w = w.mT  # LAPACK is a quarter faster on tall ones
-    return one_by_one(_values, w)
+    return _values(w)
 
 
+@jax.custom_jvp
 def _values(w: Array) -> Array:
-    return jnp.linalg.svd(w, compute_uv=False)
+    return one_by_one(lambda m: jnp.linalg.svd(m, compute_uv=False), w)
+
+
+@_values.defjvp
+def _(primals, tangents):
+    u, values, vt = _decomposed(*primals)
+    return values, jnp.einsum("...ti,...ts,...is->...i", u, *tangents, vt)
+
+
+@jax.custom_jvp
+def _decomposed(w: Array) -> tuple[Array, Array, Array]:
+    return tuple(one_by_one(lambda m: jnp.linalg.svd(m, full_matrices=False), w))
+
+
+@_decomposed.defjvp
+def _(*_):
+    raise ValueError(
+        "singular_values has first derivatives only, since the second do not exist where values "
+        "are equal; differentiate mode_strengths(w, u, v) in fixed frames."
+    )
 
 
 def singular_vector_alignment(
@@ -69,18 +96,13 @@ def singular_vector_alignment(
 
     `left` is the cosine of W v with u, `right` of W^T u with v, where (u, v) are singular vectors
     of Sigma^yx. Both are 1 iff (u, v) is a singular pair of W. Differentiable, and right for
-    repeated singular values, where any basis of the common space will do. 0 for W = 0.
+    repeated singular values, where any basis of the common space will do. 0, with derivative 0,
+    where W takes the direction to 0.
     """
     w, u, v = (jnp.asarray(a) for a in (w, u, v))
     forward, backward = w @ v, w.T @ u
     inner = jnp.sum(u * forward, axis=0)
-    left, right = (_safe_norm(a) for a in (forward, backward))
-    return inner / left, inner / right
-
-
-def _safe_norm(a: Array) -> Array:
-    square = jnp.sum(jnp.square(a), axis=0)
-    return jnp.sqrt(jnp.where(square > 0, square, 1.0))
+    return quotient(inner, norm(forward, axis=0)), quotient(inner, norm(backward, axis=0))
 
 
 def subspace_alignment(
@@ -123,12 +145,13 @@ def shared_strengths(
     As a start for N Eq. 15 take |p| = |q| for all layers: the rest of a random W2 carries the
     shared code, too, which the hidden projection does not see (N Fig. 4: mean distance of the
     loss .3-1 % of L(0), against 3-4 % from the hidden projection; with W2(0) = 0 it is 4 %
-    against .3 %).
+    against .3 %). All are 0, with derivative 0, where p or q is 0.
     """
     p = jnp.mean(first, axis=0) @ jnp.asarray(v)
     q = jnp.mean(third, axis=0).T @ jnp.asarray(u)
-    p_norm, q_norm = _safe_norm(p), _safe_norm(q)
-    return SharedStrengths(p_norm, jnp.sum(q * (hidden @ p), axis=0) / (p_norm * q_norm), q_norm)
+    p_norm, q_norm = norm(p, axis=0), norm(q, axis=0)
+    through = jnp.sum(q * (hidden @ p), axis=0)
+    return SharedStrengths(p_norm, quotient(quotient(through, p_norm), q_norm), q_norm)
 
 
 def conserved(net: GatedNetwork, node: str) -> Float[Array, "width width"]:
@@ -155,7 +178,8 @@ def balancedness(net: GatedNetwork) -> dict[str, Float[Array, ""]]:
     """How far each hidden node is from balance, in [0, 1].
 
     ||in - out||_F / (||in||_F + ||out||_F) with in = sum_in W W^T and out = sum_out W^T W; 0 is
-    balanced (C = 0 in N Eq. 15), where small initial weights lead.
+    balanced (C = 0 in N Eq. 15), where small initial weights lead. Weights that are 0 are balanced;
+    the derivative of a balanced node is 0.
     """
     result = {}
     for node in net.graph.hidden:
@@ -163,6 +187,5 @@ def balancedness(net: GatedNetwork) -> dict[str, Float[Array, ""]]:
         leaving = [net.weights[edge.name] for edge in net.graph.outgoing[node]]
         into = jnp.sum(jnp.stack([w @ w.T for w in arriving]), axis=0)
         out = jnp.sum(jnp.stack([w.T @ w for w in leaving]), axis=0)
-        size = jnp.linalg.norm(into) + jnp.linalg.norm(out)
-        result[node] = jnp.linalg.norm(into - out) / jnp.where(size > 0, size, 1.0)
+        result[node] = quotient(norm(into - out), norm(into) + norm(out))
     return result

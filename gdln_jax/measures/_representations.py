@@ -9,6 +9,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax._checks import check_integer
 from gdln_jax._data import GatedData
+from gdln_jax._norms import norm, quotient, root
 
 
 def representational_similarity(
@@ -16,8 +17,9 @@ def representational_similarity(
 ) -> Float[Array, "n n"]:
     """Dot products between the activities of `node` on all pairs of examples (N Fig. 4g).
 
-    With `cosine` they are divided by the norms of both. For the similarity across domains give
-    each input domain its examples in turn.
+    With `cosine` they are divided by the norms of both; an example on which the node is silent has
+    cosine 0 with all, with derivative 0. For the similarity across domains give each input domain
+    its examples in turn.
 
     **Raises:** `ValueError` when the network has no such node.
     """
@@ -25,8 +27,7 @@ def representational_similarity(
         raise ValueError(f"the network has no node {node!r}; nodes: {list(net.graph.nodes)}.")
     h = net.activity(data)[node]
     if cosine:
-        norm = jnp.linalg.norm(h, axis=-1, keepdims=True)
-        h = h / jnp.where(norm > 0, norm, 1.0)
+        h = quotient(h, jnp.broadcast_to(norm(h, axis=-1, keepdims=True), h.shape))
     return h @ h.T
 
 
@@ -34,7 +35,8 @@ def domain_alignment(similarity: Float[ArrayLike, "n n"], num_domains: int) -> F
     """Mean cosine between the representations of one item in different domains.
 
     `similarity` holds dot products ordered by domain, then item. 1: the code is invariant to the
-    domain (N Sec. 4.1); about 0: each domain has a code of its own. NaN for one domain.
+    domain (N Sec. 4.1); about 0: each domain has a code of its own. An item that is silent in a
+    domain has cosine 0 there, with derivative 0. NaN for one domain, which leaves no pair.
     """
     matrix = jnp.asarray(similarity)
     m = check_integer(num_domains, "num_domains", minimum=1)
@@ -42,8 +44,9 @@ def domain_alignment(similarity: Float[ArrayLike, "n n"], num_domains: int) -> F
         raise ValueError(
             f"similarity has {matrix.shape[0]} rows, which {m} domains cannot share equally."
         )
-    norm = jnp.sqrt(jnp.diagonal(matrix))
-    cosine = matrix / jnp.outer(norm, norm)
+    size = root(jnp.diagonal(matrix))
+    rows, columns = (jnp.broadcast_to(jnp.expand_dims(size, i), matrix.shape) for i in (1, 0))
+    cosine = quotient(quotient(matrix, rows), columns)
     blocks = cosine.reshape(m, -1, m, matrix.shape[0] // m)
     same_item = jnp.einsum("aibi->ab", blocks) / blocks.shape[1]
     return (jnp.sum(same_item) - jnp.trace(same_item)) / (m * (m - 1))

@@ -116,7 +116,8 @@ def elapsed(
     reach = _EXPONENT_OF_ROUNDING + jnp.log1p(jnp.abs(distance) * jnp.max(rates))
     upper = jnp.minimum(y, reach)
     gaps = distance * jnp.exp(-upper * jnp.asarray(_NODES, y.dtype))
-    brake_over_gap = jnp.sum(2 * rates * _mean_slope(log_shares, 2 * rates * gaps[:, None]), axis=1)
+    slopes = _mean_slope(log_shares[None, :], 2 * jnp.outer(gaps, rates))
+    brake_over_gap = slopes @ (2 * rates)
     early = jnp.sum(jnp.asarray(_WEIGHTS, y.dtype) * (1 / brake_over_gap - late))
     return y * late + upper * early
 

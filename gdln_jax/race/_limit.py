@@ -87,7 +87,7 @@ def differentiable_limit(
     kinds = (jax.ShapeDtypeStruct(S.shape, bool), jax.ShapeDtypeStruct((), bool))
     held = (jax.lax.stop_gradient(x) for x in (S, D, alive))
     used, singular = jax.pure_callback(survivors, kinds, *held, vmap_method="sequential")
-    system = jnp.where(used[:, None] & used, D, jnp.eye(len(S), dtype=D.dtype))
+    system = jnp.where(jnp.outer(used, used), D, jnp.eye(len(S), dtype=D.dtype))
     return jnp.where(singular, jnp.nan, jnp.linalg.solve(system, jnp.where(used, S, 0.0)))
 
 

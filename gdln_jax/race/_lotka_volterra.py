@@ -5,7 +5,7 @@ it is not what R says: see SCIENCE 5 and the class below.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, overload
 
 import diffrax
 import equinox as eqx
@@ -16,9 +16,12 @@ from jaxtyping import Array, Float, Int
 
 from gdln_jax._checks import check_choice
 from gdln_jax._data import is_concrete
+from gdln_jax._trajectory import OK
 from gdln_jax.race._arguments import (
+    Course,
     as_floats,
-    landing_controller,
+    check_course,
+    integrate,
     relative_tolerance,
     strengths_vector,
     times_vector,
@@ -104,9 +107,17 @@ class LotkaVolterra(eqx.Module):
         growth = self.rates * s * (1 - jnp.sum((s / self.s_max) ** 2))
         return growth if self.drive is None else growth + self.drive(t)
 
+    @overload
     def solve(
-        self, s0: Any, ts: Any, *, method: str = "auto", rtol: float | None = None
-    ) -> Float[Array, "time pathway"]:
+        self, s0: Any, ts: Any, *, method: str = ..., rtol: Any = ..., throw: Literal[True] = ...
+    ) -> Float[Array, "time pathway"]: ...
+    @overload
+    def solve(
+        self, s0: Any, ts: Any, *, method: str = ..., rtol: Any = ..., throw: Literal[False]
+    ) -> tuple[Float[Array, "time pathway"], Int[Array, ""]]: ...
+    def solve(
+        self, s0: Any, ts: Any, *, method: str = "auto", rtol: Any = None, throw: bool = True
+    ) -> Any:
         """Strengths at the times ts, shape (time, pathway).
 
         Args:
@@ -117,14 +128,31 @@ class LotkaVolterra(eqx.Module):
                 None, else the ODE.
             rtol: relative tolerance of "ode" (default 1e-11, in float32 1e-5). The absolute one is
                 rtol times the smallest positive s0, so that plateaus are resolved (PITFALLS 1).
-                Where the ODE solver fails, the result is NaN for that member of a batch alone.
+            throw: raise where the ODE solver gives up. If False, the result is (strengths, status):
+                0, or 2 with NaN from the time that it did not reach on. Under jit, vmap and grad
+                nothing is ever raised, and NaN concern one member of a batch alone.
+
+        Raises:
+            ValueError: an rtol for the clock, which has none, or one below what the precision can
+                resolve; wrong s0, ts or method.
+            RuntimeError: the ODE solver gave up; it names the time reached.
         """
         check_choice(method, ("auto", "clock", "ode"), "method")
-        if method == "clock" or (method == "auto" and self.drive is None):
-            s = self._strengths(s0)
-            return s * jnp.exp(self.rates * self.clock(s0, ts)[:, None])
         s = self._strengths(s0)
-        return self._solve_ode(s, times_vector(ts), relative_tolerance(rtol, s.dtype))
+        if method == "clock" or (method == "auto" and self.drive is None):
+            if rtol is not None:
+                raise ValueError(
+                    f"rtol is {rtol!r}, but the clock is exact to rounding and has no tolerance; "
+                    "leave rtol out, or pass method='ode'."
+                )
+            strengths = s[None, :] * jnp.exp(jnp.outer(self.clock(s0, ts), self.rates))
+            return strengths if throw else (strengths, jnp.asarray(OK))
+        times = times_vector(ts)
+        course = self._solve_ode(s, times, relative_tolerance(rtol, s.dtype))
+        if not throw:
+            return course.values, course.status
+        check_course(course, times[-1])
+        return course.values
 
     def clock(self, s0: Any, ts: Any) -> Float[Array, " time"]:
         """T(t) at the times ts, shape (time,); exact to rounding. E = 0 only."""
@@ -190,23 +218,15 @@ class LotkaVolterra(eqx.Module):
 
     @eqx.filter_jit
     def _solve_ode(
-        self, s: Float[Array, " pathway"], times: Float[Array, " time"], tolerance: float
-    ) -> Float[Array, "time pathway"]:
+        self, s: Float[Array, " pathway"], times: Float[Array, " time"], rtol: Any
+    ) -> Course:
         smallest = jnp.minimum(jnp.min(jnp.where(s > 0, s, jnp.inf)), self.s_max)
-        solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(lambda t, y, model: model.velocity(y, t)),
+        return integrate(
+            lambda t, y, model: model.velocity(y, t),
+            s,
+            times,
+            self,
             diffrax.Dopri8(),
-            t0=jnp.zeros((), times.dtype),
-            t1=times[-1],
-            dt0=None,
-            y0=s,
-            args=self,
-            saveat=diffrax.SaveAt(ts=times),
-            stepsize_controller=landing_controller(
-                times, rtol=tolerance, atol=tolerance * jax.lax.stop_gradient(smallest)
-            ),
-            max_steps=100_000,
-            throw=False,
+            rtol=rtol,
+            atol=rtol * jax.lax.stop_gradient(smallest),
         )
-        failed = solution.result != diffrax.RESULTS.successful
-        return jnp.where(failed, jnp.nan, jnp.asarray(solution.ys))

@@ -6,7 +6,7 @@ constant - S.a + a.D.a/2, and tau du_m/dt = u_m^(L-1) (S_m - sum_j D_jm a_j) (SC
 that is a Lotka-Volterra system, linear in a; it is R's equation only if D is c S S^T.
 """
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import diffrax
 import equinox as eqx
@@ -14,13 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from gdln_jax._boundary import check_positive_if_known
 from gdln_jax._checks import check_integer
 from gdln_jax._data import is_concrete
+from gdln_jax._norms import quotient, root
 from gdln_jax._reduction import Reduction
 from gdln_jax._statistics import Path
 from gdln_jax.race._arguments import (
+    Course,
     as_floats,
-    landing_controller,
+    check_course,
+    integrate,
     relative_tolerance,
     strengths_vector,
     times_vector,
@@ -102,15 +106,38 @@ class Pathways(eqx.Module):
         """Loss above that of a = 0: a.D.a/2 - S.a (the constant <y^2>/2 is not known here)."""
         return a @ self.D @ a / 2 - self.S @ a
 
+    @overload
+    def solve(
+        self,
+        a0: Any,
+        ts: Any,
+        *,
+        tau: Any = ...,
+        rtol: Any = ...,
+        solver: diffrax.AbstractAdaptiveSolver | None = ...,
+        throw: Literal[True] = ...,
+    ) -> Float[Array, "time pathway"]: ...
+    @overload
+    def solve(
+        self,
+        a0: Any,
+        ts: Any,
+        *,
+        tau: Any = ...,
+        rtol: Any = ...,
+        solver: diffrax.AbstractAdaptiveSolver | None = ...,
+        throw: Literal[False],
+    ) -> tuple[Float[Array, "time pathway"], Int[Array, ""]]: ...
     def solve(
         self,
         a0: Any,
         ts: Any,
         *,
         tau: Any = 1.0,
-        rtol: float | None = None,
+        rtol: Any = None,
         solver: diffrax.AbstractAdaptiveSolver | None = None,
-    ) -> Float[Array, "time pathway"]:
+        throw: bool = True,
+    ) -> Any:
         """Contributions a at the times ts, shape (time, pathway), by diffrax.
 
         Solved in the coordinates in which a plateau is a straight line: ln a for L = 2 and
@@ -125,18 +152,28 @@ class Pathways(eqx.Module):
             rtol: relative error per unit of the solver's control (default 1e-11; float32 1e-5).
             solver: any adaptive diffrax solver; default Dopri8. The steps are
                 bounded by stability once a race is over: take `limit` for t to infinity.
+            throw: raise where the solver gives up. If False, the result is (contributions, status):
+                0, or 2 with NaN from the time that it did not reach on. Under jit, vmap and grad
+                nothing is ever raised, and NaN concern one member of a batch alone.
 
-        Where the solver fails, the result is NaN for that member of a batch alone.
+        Raises:
+            ValueError: a tau or rtol that is no finite number above 0, an rtol below what the
+                precision can resolve, wrong a0 or ts.
+            RuntimeError: the solver gave up; it names the time reached.
         """
         start = strengths_vector(a0, self.S.shape[0], "a0")
         times = times_vector(ts)
-        if is_concrete(tau) and not float(tau) > 0:
-            raise ValueError(f"tau is {tau}; a time constant is above 0.")
+        check_positive_if_known(tau=tau)
         alive = start > 0
         z0 = self._to_straight(jnp.where(alive, start, 1.0))
         tolerance = relative_tolerance(rtol, z0.dtype)
-        z = self._integrate(z0, alive, times / tau, tolerance, solver or diffrax.Dopri8())
-        return jnp.where(alive, self._from_straight(z), 0.0)
+        course = self._integrate(z0, alive, times / tau, tolerance, solver or diffrax.Dopri8())
+        course = course._replace(reached=course.reached * tau)
+        a = jnp.where(alive[None, :], self._from_straight(course.values), 0.0)
+        if not throw:
+            return a, course.status
+        check_course(course, times[-1])
+        return a
 
     def limit(self, a0: Any = None) -> Float[Array, " pathway"]:
         """The limit of a(t), shape (pathway,): non-negative least squares on a.D.a/2 - S.a.
@@ -233,13 +270,13 @@ class Pathways(eqx.Module):
         """Each pathway's part of the output when D = c S S^T: sqrt(c) S_m a_m.
 
         They add up to c^(-1/2) in the end: the target, or sqrt(p) times it if the views occur, all
-        together, in a fraction p of the examples.
+        together, in a fraction p of the examples. 0 if all S are.
         """
-        return jnp.sqrt(self._capacity()) * self.S * a
+        return jnp.broadcast_to(root(self._capacity()) * self.S, a.shape) * a
 
     def _capacity(self) -> Float[Array, ""]:
         """The c of D = c S S^T (best in least squares)."""
-        return self.S @ self.D @ self.S / jnp.sum(self.S**2) ** 2
+        return quotient(self.S @ self.D @ self.S, jnp.sum(self.S**2) ** 2)
 
     def _to_straight(self, a: Array) -> Array:
         return jnp.log(a) if self.depth == 2 else a ** (2 / self.depth - 1)
@@ -257,9 +294,9 @@ class Pathways(eqx.Module):
         z0: Float[Array, " pathway"],
         alive: Array,
         times: Float[Array, " time"],
-        tolerance: float,
+        tolerance: Any,
         solver: diffrax.AbstractAdaptiveSolver,
-    ) -> Float[Array, "time pathway"]:
+    ) -> Course:
         factor = 2.0 if self.depth == 2 else 2.0 - self.depth
 
         def slope(_: Any, z: Array, args: tuple[Any, Array]) -> Array:
@@ -268,18 +305,4 @@ class Pathways(eqx.Module):
             return jnp.where(growing, factor * (model.S - model.D @ a), 0.0)
 
         rtol, atol = (0.0, tolerance) if self.depth == 2 else (tolerance, 0.0)
-        solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(slope),
-            solver,
-            t0=jnp.zeros((), times.dtype),
-            t1=times[-1],
-            dt0=None,
-            y0=z0,
-            args=(self, alive),
-            saveat=diffrax.SaveAt(ts=times),
-            stepsize_controller=landing_controller(times, rtol=rtol, atol=atol),
-            max_steps=100_000,
-            throw=False,
-        )
-        failed = solution.result != diffrax.RESULTS.successful
-        return jnp.where(failed, jnp.nan, jnp.asarray(solution.ys))
+        return integrate(slope, z0, times, (self, alive), solver, rtol=rtol, atol=atol)

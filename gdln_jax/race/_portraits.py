@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gdln_jax._checks import check_integer
 from gdln_jax._data import is_concrete
+from gdln_jax._norms import norm, quotient
 from gdln_jax.race._arguments import as_floats
 from gdln_jax.race._clock import frozen_fractions
 from gdln_jax.race._lotka_volterra import LotkaVolterra
@@ -156,23 +157,25 @@ def nullclines(
 
     The other nullclines are the axes a_m = 0. The lines coincide, and are then the frozen set, if
     D = c S S^T. Returns points, shape (pathway, num, 2), with the ends exactly on the border of
-    the square, and whether each line meets it (NaN if not).
+    the square, and whether each line meets it (NaN, with derivative 0, if not).
     """
     _two_pathways(pathways)
     count = check_integer(num, "num", minimum=2)
 
     def line(normal: Float[Array, " 2"], level: Float[Array, ""]) -> tuple:
-        size = jnp.sum(normal**2)
-        foot = level * normal / size
-        along = jnp.stack([-normal[1], normal[0]]) / jnp.sqrt(size)
+        length = norm(normal, keepdims=True)
+        along = quotient(normal, jnp.broadcast_to(length, normal.shape))
+        foot = quotient(level, length[0]) * along
+        along = jnp.stack([-along[1], along[0]])
         moving = along != 0
         step = jnp.where(moving, along, 1.0)
         one, two = -foot / step, (extent - foot) / step
         enter = jnp.max(jnp.where(moving, jnp.minimum(one, two), -jnp.inf))
         leave = jnp.min(jnp.where(moving, jnp.maximum(one, two), jnp.inf))
         still_inside = jnp.all(moving | ((foot >= 0) & (foot <= extent)))
-        meets = still_inside & (enter <= leave) & (size > 0)
-        points = foot + jnp.linspace(enter, leave, count)[:, None] * along
+        meets = still_inside & (enter <= leave) & (length[0] > 0)
+        ends = (jnp.where(meets, end, 0.0) for end in (enter, leave))
+        points = foot[None, :] + jnp.outer(jnp.linspace(*ends, count), along)
         return jnp.where(meets, jnp.clip(points, 0.0, extent), jnp.nan), meets
 
     return jax.vmap(line)(pathways.D, pathways.S)

@@ -9,10 +9,7 @@ import numpy as np
 from gdln_jax._data import GatedData, is_concrete
 from gdln_jax._graph import Graph
 from gdln_jax._network import GatedNetwork
-from gdln_jax.relu._network import ReLUNetwork
-
-# Input node that is always 1 and feeds the biases.
-_ONE = "1"
+from gdln_jax.relu._network import ONE, ReLUNetwork
 
 
 def as_gated(
@@ -45,8 +42,8 @@ def as_gated(
     if model.weights[0].ndim != 2:
         raise ValueError("model is batched; pick one member of the batch first.")
     (source,) = data.inputs
-    if _ONE in (source, output):
-        raise ValueError(f"a node is called {_ONE!r}, which is kept for the biases; rename it.")
+    if ONE in (source, output):
+        raise ValueError(f"a node is called {ONE!r}, which is kept for the biases; rename it.")
     layers, gates = [[(source, np.arange(x.shape[1]))]], {}
     for number, z in enumerate(model.pre_activations(x)[:-1], 1):
         gate = np.where(np.asarray(z) > 0, 1.0, model.slope)
@@ -64,12 +61,12 @@ def as_gated(
             nodes[t] = weights[f"{s}->{t}"].shape[0]
     inputs: dict[str, Any] = dict(data.inputs)
     if model.biases is not None:
-        nodes[_ONE] = 1
-        inputs[_ONE] = jnp.ones((data.num_examples, 1), x.dtype)
+        nodes[ONE] = 1
+        inputs[ONE] = jnp.ones((data.num_examples, 1), x.dtype)
         for bias, there in zip(model.biases, layers[1:], strict=True):
             for t, units in there:
-                edges.append((_ONE, t))
-                weights[f"{_ONE}->{t}"] = bias[units][:, None]
+                edges.append((ONE, t))
+                weights[f"{ONE}->{t}"] = bias[units][:, None]
     graph = Graph(nodes, edges)
     gated = GatedData(inputs, data.targets, gates, weights=data.weights)
     return graph, gated, GatedNetwork(graph, weights)

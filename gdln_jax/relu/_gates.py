@@ -4,6 +4,7 @@ The rows that are clustered are units at moments: which examples a unit is on fo
 the unit contributes to the output. May import floors 0-3 and the other rooms of `relu`.
 """
 
+import warnings
 from typing import Any, Literal
 
 import equinox as eqx
@@ -13,11 +14,14 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from gdln_jax._checks import check_choice, check_integer
 from gdln_jax._data import GatedData, is_concrete
-from gdln_jax.relu._network import ReLUNetwork, check_relu
-from gdln_jax.relu._patterns import activation_patterns, unit_power
+from gdln_jax.relu._network import ReLUKind, ReLUNetwork, check_relu
+from gdln_jax.relu._patterns import activation_patterns, on_threshold, unit_power
 
 # k-means is started this often; on the patterns of trained networks all starts end within 1e-3.
 _STARTS = 10
+# Gates are called chance where units sit on their threshold for more than this share: between H's
+# main task (0.17) and XoR with inputs +-1 (0.5 once its units have turned).
+_MOST_CHANCE = 1 / 3
 
 
 class Snapshots(eqx.Module):
@@ -26,11 +30,16 @@ class Snapshots(eqx.Module):
     - `on`: (..., unit, example), which units are on.
     - `power`: (..., unit), their shares in the energy of the output (`unit_power`), summing to 1.
     - `output`: (..., example, y).
+    - `near`: (..., unit, example), which units sit on their threshold, within 5 % of their largest
+      pre-activation, so that on or off says little; None: not known, taken as none.
+    - `kind`: number of hidden layers, whether there are biases, and the slope of the networks.
     """
 
     on: Bool[Array | np.ndarray, "*moment unit example"]
     power: Float[Array | np.ndarray, "*moment unit"]
     output: Float[Array | np.ndarray, "*moment example y"]
+    near: Bool[Array | np.ndarray, "*moment unit example"] | None = None
+    kind: ReLUKind = eqx.field(static=True, default=ReLUKind())
 
     def __repr__(self) -> str:
         *moment, unit, example = self.on.shape
@@ -44,9 +53,9 @@ def snapshot(
 
     As `measure=` of `train` or `gradient_flow` it gives snapshots over time:
     `measure=lambda net: relu.snapshot(net, data)`; under `vmap` over networks, of many runs. At
-    700 units and 24 examples a snapshot takes 20 kB, the weights are not kept. `threshold` as in
-    `activation_patterns`: 0 is the gate itself; XoR needs a share, say .1, because its units are
-    at 0 on two of the four examples.
+    700 units and 24 examples a snapshot takes 40 kB, the weights are not kept. `threshold` as in
+    `activation_patterns`: 0 is the gate itself, which is off at exactly 0; XoR needs a share, say
+    0.1, because its units are at 0 on two of the four examples.
     """
     check_relu(model)
     layer = model.depth if layer is None else layer
@@ -54,6 +63,8 @@ def snapshot(
         activation_patterns(model, data, layer=layer, threshold=threshold),
         unit_power(model, data, layer=layer),
         model(data)[model.ends(data)[1]],
+        on_threshold(model, data, layer=layer, threshold=threshold),
+        model.kind,
     )
 
 
@@ -62,14 +73,19 @@ class GateModules(eqx.Module):
 
     - `centroids`: (module, example), weighted share of the module's units that are on.
     - `gates`: (module, example), 1 where the centroid exceeds 1/2, else 0.
-    - `confidence`: (module, example), |2 centroid - 1|: 1 if all units agree, 0 if undecided.
+    - `confidence`: (module, example), |2 centroid - 1| times the share of the module that does
+      not sit on its threshold: 1 if all units agree and are clear of it, 0 if undecided.
     - `shares`: (module,) of the output's power, averaged over snapshots (`unit_power`).
     - `members`: (..., module), units of each module in each snapshot; units that were dropped
       (never on) are in none.
     - `labels`: (..., unit), each unit's module, -1 if dropped.
     - `explained`: share of the variance of the gates, weighted as in the clustering, that lies
       between modules: 0 for one module, 1 if every unit is as its centroid.
-    - `agreement`: share of the output's power times examples that `gates` switch as the units do.
+    - `agreement`: share of the output's power times examples that `gates` switch as the units do,
+      where units do not sit on their threshold; 0 if all do everywhere.
+    - `on_threshold`: the share where they do, within 5 % of a unit's largest pre-activation. What
+      gates say there is chance: 0.5 for XoR with inputs +-1 and snapshots at threshold 0.
+    - `kind`: of the networks, as in `Snapshots`.
     """
 
     centroids: Float[np.ndarray, "module example"]
@@ -80,6 +96,8 @@ class GateModules(eqx.Module):
     labels: Int[np.ndarray, "*moment unit"]
     explained: float
     agreement: float
+    on_threshold: float
+    kind: ReLUKind = eqx.field(static=True, default=ReLUKind())
 
     @property
     def k(self) -> int:
@@ -101,7 +119,10 @@ class GateModules(eqx.Module):
         return (np.stack(means, axis=1) > 0.5).astype(int)
 
     def __repr__(self) -> str:
-        facts = f"explained {self.explained:.0%}, agreement {self.agreement:.0%}"
+        facts = (
+            f"explained {self.explained:.0%}, agreement {self.agreement:.0%}, on their threshold "
+            f"{self.on_threshold:.0%}"
+        )
         lines = [f"GateModules({self.k} modules, {facts}"]
         for gate, share, sure in zip(self.gates, self.shares, self.confidence, strict=True):
             shown = "".join(map(str, gate)) if len(gate) <= 60 else f"{gate.sum()} of {len(gate)}"
@@ -128,7 +149,7 @@ def discover_gates(
       moment (negative shares as 0). Every snapshot counts the same, however small its outputs,
       and a unit that splits into two that do its work together counts as before. `None`: every
       unit counts the same, as H has it.
-    - `drop_dead`: leave out units that are on for no example.
+    - `drop_dead`: leave out units that are on for no example (of leaky networks none is dead).
     - `seed`: of k-means++; ten starts.
 
     `weight=None, drop_dead=False` is H's algorithm. It finds the right four gates on H's own task
@@ -138,11 +159,32 @@ def discover_gates(
     k-means runs on the distinct patterns with summed weights: the same objective. Distinct
     patterns are in the order of their weights, so that permuted units or examples give permuted
     answers, and runs given twice change nothing. Cost O(distinct patterns x examples x k) per
-    iteration.
+    iteration. Moments at which the output is 0 have no power to share and do not count.
 
     **Raises:** `ValueError` under `jit`, for snapshots that are not finite, or with fewer distinct
-    patterns than `k`.
+    patterns than `k`. Warns where units sit on their threshold for more than a third of the
+    output's power times examples: gates are then made of chance.
     """
+    found = find_gates(snapshots, k=k, weight=weight, drop_dead=drop_dead, seed=seed)
+    if found.on_threshold > _MOST_CHANCE:
+        warnings.warn(
+            f"units sit on their threshold for {found.on_threshold:.0%} of the output's power "
+            "times examples, so that their gates there are chance; take the snapshots with a "
+            "threshold, relu.snapshot(net, data, threshold=0.1).",
+            stacklevel=2,
+        )
+    return found
+
+
+def find_gates(
+    snapshots: Snapshots,
+    *,
+    k: int,
+    weight: str | None = "output_power",
+    drop_dead: bool = True,
+    seed: int = 0,
+) -> GateModules:
+    """`discover_gates` without its warning, where outputs decide whether the gates are right."""
     k = check_integer(k, "k", minimum=1)
     seed = check_integer(seed, "seed", minimum=0)
     rows = gate_rows(snapshots, weight=weight, drop_dead=drop_dead)
@@ -155,7 +197,8 @@ def discover_gates(
     moments = rows.index.shape[:-1]
     labels = np.where(rows.index >= 0, np.append(label, -1)[rows.index], -1)
     power = np.asarray(snapshots.power, float)
-    shares = np.stack([np.sum(power * (labels == m), axis=-1).mean() for m in range(k)])
+    counted = max(int(np.sum(np.any(power != 0, axis=-1))), 1)
+    shares = np.stack([np.sum(power * (labels == m)) / counted for m in range(k)])
     order = np.argsort(-shares, kind="stable")
     rank = np.argsort(order)
     centroids, shares, label = centroids[order], shares[order], rank[label]
@@ -165,28 +208,32 @@ def discover_gates(
     w = rows.weights / rows.weights.sum()
     spread = w @ (rows.patterns - w @ rows.patterns) ** 2
     left = w @ (rows.patterns - centroids[label]) ** 2
-    agreement = rows.power @ np.mean(rows.patterns == gates[label], axis=1) / rows.power.sum()
+    clear, agreement, chance = _at_stake(rows, label, gates)
     return GateModules(
         centroids,
         gates,
-        np.abs(2 * centroids - 1),
+        np.abs(2 * centroids - 1) * clear,
         shares,
         members.reshape(*moments, k),
         labels,
         float(1 - left.sum() / spread.sum()) if spread.sum() > 0 else 1.0,
-        float(agreement),
+        agreement,
+        chance,
+        snapshots.kind,
     )
 
 
 class GateRows(eqx.Module):
     """Distinct patterns (row, example), heaviest first; `index` (..., unit) is -1 if dropped.
 
-    Rows of weight 0 come last: they take no part in the clustering.
+    `near` is the share of a row's weight that sits on its threshold. Rows of weight 0 come last:
+    they take no part in the clustering.
     """
 
     patterns: Float[np.ndarray, "row example"]
     weights: Float[np.ndarray, " row"]
     power: Float[np.ndarray, " row"]
+    near: Float[np.ndarray, "row example"]
     index: Int[np.ndarray, "*moment unit"]
 
     @property
@@ -214,8 +261,7 @@ def gate_rows(snapshots: Snapshots, *, weight: str | None, drop_dead: bool) -> G
         )
     if not np.all(np.isfinite(power)):
         raise ValueError(
-            "a snapshot's power is not finite: that network's output is 0 on all examples, or it "
-            "has diverged; leave the snapshot out."
+            "a snapshot's power is not finite: that network has diverged; leave the snapshot out."
         )
     flat = np.packbits(on.reshape(-1, on.shape[-1]), axis=1)
     view = flat.view(np.dtype((np.void, flat.shape[1]))).ravel()
@@ -223,11 +269,22 @@ def gate_rows(snapshots: Snapshots, *, weight: str | None, drop_dead: bool) -> G
     index = index.ravel()
     patterns = on.reshape(-1, on.shape[-1])[first].astype(float)
     # Shares may be negative for a unit that works against the rest.
-    positive = np.bincount(index, np.maximum(power, 0).ravel(), minlength=len(first))
-    weights = positive if weight else np.bincount(index, minlength=len(first)).astype(float)
-    kept = patterns.any(axis=1) if drop_dead else np.ones(len(first), bool)
+    each = np.maximum(power, 0).ravel()
+    positive = np.bincount(index, each, minlength=len(first))
+    each = each if weight else np.ones(len(each))
+    weights = np.bincount(index, each, minlength=len(first))
+    near = np.zeros(patterns.shape)
+    if snapshots.near is not None:
+        flat = np.asarray(snapshots.near).reshape(-1, on.shape[-1])
+        sums = [np.bincount(index, each * column, minlength=len(first)) for column in flat.T]
+        near = np.stack(sums, axis=1) / np.where(weights > 0, weights, 1)[:, None]
+    dead = ~patterns.any(axis=1) & (drop_dead and snapshots.kind.slope == 0)
+    kept = ~dead
     if not np.any(weights[kept] > 0):
-        raise ValueError("no unit is on for any example in these snapshots.")
+        raise ValueError(
+            "no unit is on for any example in these snapshots, or none sends anything on: the "
+            "outputs are 0."
+        )
     order = np.flatnonzero(kept)[np.argsort(-weights[kept], kind="stable")]
     place = np.full(len(first), -1)
     place[order] = np.arange(len(order))
@@ -235,7 +292,27 @@ def gate_rows(snapshots: Snapshots, *, weight: str | None, drop_dead: bool) -> G
         patterns[order],
         weights[order] / weights[order].sum(),
         positive[order],
+        near[order],
         place[index].reshape(power.shape),
+    )
+
+
+def _at_stake(
+    rows: GateRows, label: np.ndarray, gates: np.ndarray
+) -> tuple[np.ndarray, float, float]:
+    """Share of each module clear of its threshold (module, example), agreement there, and the rest.
+
+    Where a unit sits on its threshold it sends nothing on, whatever the gate says.
+    """
+    mass = np.where(label == np.arange(len(gates))[:, None], rows.weights, 0)
+    clear = 1 - mass @ rows.near / np.maximum(mass.sum(axis=1, keepdims=True), 1e-300)
+    power = rows.power if rows.power.any() else rows.weights
+    stake = power[:, None] * (1 - rows.near)
+    agreed = np.sum(stake * (rows.patterns == gates[label]))
+    return (
+        clear,
+        float(agreed / stake.sum()) if stake.any() else 0.0,
+        float(1 - stake.sum() / (power.sum() * gates.shape[1])),
     )
 
 
@@ -260,6 +337,14 @@ def nearest(patterns: np.ndarray, centroids: np.ndarray) -> np.ndarray:
     """Number of the closest centroid of each pattern."""
     distance = np.sum(centroids**2, axis=1) - 2 * patterns @ centroids.T
     return np.argmin(distance, axis=1)
+
+
+def mean_square(outputs: np.ndarray) -> float:
+    """Mean square of ReLU networks' outputs, of which gaps are shares."""
+    energy = float(np.mean(outputs**2))
+    if energy == 0:
+        raise ValueError("the ReLU networks' outputs are 0 at all times: nothing to imitate.")
+    return energy
 
 
 def output_of(measured: Any, name: str) -> Any:

@@ -18,8 +18,24 @@ from gdln_jax._checks import check_integer, check_positive
 from gdln_jax._data import GatedData
 from gdln_jax._descent import train
 from gdln_jax._trajectory import Trajectory
-from gdln_jax.relu._gates import GateModules, Snapshots, cluster, discover_gates, gate_rows, nearest
-from gdln_jax.relu._gates_network import ends, gated_graph, mean_units, start_at
+from gdln_jax.relu._gates import (
+    GateModules,
+    Snapshots,
+    cluster,
+    find_gates,
+    gate_rows,
+    mean_square,
+    nearest,
+)
+from gdln_jax.relu._gates_network import (
+    check_one_layer,
+    ends,
+    gate_values,
+    gated_graph,
+    mean_units,
+    start_at,
+    with_pathways,
+)
 
 # A k is good enough if what a larger one would gain is below this share of what the whole range
 # gains. On the tasks of SCIENCE 6 the last module that is needed gains 6 % or more, and those
@@ -103,8 +119,11 @@ def choose_k(
 
     Cost: all k and seeds are one program of max(k) `width` units each.
 
+    Biases and a leaky slope of the ReLU networks are those of the gated ones too (`build_gated`).
+
     **Raises:** `ValueError` for runs without snapshots or not stacked over seeds, unequal
-    `save_every`, or numbers k that are not increasing.
+    `save_every`, numbers k that are not increasing, outputs that are 0 throughout, or ReLU networks
+    with several hidden layers.
     """
     ks = [check_integer(k, "ks", minimum=1) for k in ks]
     if not ks or sorted(set(ks)) != ks:
@@ -123,10 +142,10 @@ def choose_k(
     ks = [k for k in ks if k <= possible]
     if not ks:
         raise ValueError(f"only {possible} different patterns occur; ks must start below that.")
-    modules = tuple(discover_gates(snapshots, k=k, seed=seed) for k in ks)
+    modules = tuple(find_gates(snapshots, k=k, seed=seed) for k in ks)
     outputs = gated_outputs(runs, data, modules, learning_rate, std, key, width)
     wanted = np.asarray(snapshots.output, float)
-    energy = np.mean(wanted**2)
+    energy = mean_square(wanted)
     gap = np.stack([np.mean((o - wanted) ** 2, axis=(1, 2, 3)) for o in outputs]) / energy
     pairs = [(i, j) for i in range(len(wanted)) for j in range(i)]
     spread = [np.mean((wanted[i] - wanted[j]) ** 2) / energy for i, j in pairs]
@@ -183,6 +202,8 @@ def gated_outputs(
 
     Pathways start as the units of their module do, times `factors` (module,) where given.
     """
+    kind = runs.measured.kind
+    check_one_layer(kind)
     ts = np.asarray(runs.ts)[0]
     steps, every = int(ts[-1]), int(ts[1] - ts[0])
     if not np.array_equal(ts, np.append(np.arange(0, steps, every), steps)):
@@ -192,14 +213,14 @@ def gated_outputs(
     # Modules that a smaller k lacks are off: one shape, one program.
     gates, scales = np.zeros((len(modules), most, data.num_examples)), np.ones((len(modules), most))
     for i, found in enumerate(modules):
-        gates[i, : found.k] = found.gates
+        gates[i, : found.k] = gate_values(found)
         scales[i, : found.k] = np.sqrt(np.maximum(mean_units(found), 1) / width)
         if factors is not None:
             scales[i, : found.k] *= factors
     data = jax.tree.map(lambda a: a.astype(dtype), data)
     keys = jax.random.split(key, runs.ts.shape[0])
     g, c, r, s = (jnp.asarray(a, dtype) for a in (gates, scales, rate, std))
-    return np.asarray(_program(data, g, c, r, s, keys, width, steps, every), float)
+    return np.asarray(_program(data, g, c, r, s, keys, width, steps, every, kind.bias), float)
 
 
 @eqx.filter_jit
@@ -213,14 +234,13 @@ def _program(
     width: int,
     steps: int,
     every: int,
+    bias: bool,
 ) -> Array:
     names = [f"m{m + 1}" for m in range(gates.shape[1])]
-    graph, (_, output) = gated_graph(data, names, [width] * len(names)), ends(data)
+    graph, (_, output) = gated_graph(data, names, [width] * len(names), bias), ends(data)
 
     def run(gate: Array, scale: Array, key: PRNGKeyArray) -> Array:
-        gated = GatedData(
-            data.inputs, data.targets, dict(zip(names, gate, strict=True)), weights=data.weights
-        )
+        gated = with_pathways(data, dict(zip(names, gate, strict=True)), bias)
         net = start_at(graph, ends(data), dict(zip(names, scale, strict=True)), std, key)
         return train(
             jax.tree.map(lambda w: w.astype(std.dtype), net),
@@ -243,7 +263,12 @@ def _stability(snapshots: Snapshots, k: int, seed: int) -> float:
     order = rng.permutation(snapshots.on.shape[-2])
     halves = []
     for units in np.array_split(order, 2):
-        part = Snapshots(snapshots.on[..., units, :], snapshots.power[..., units], snapshots.output)
+        part = eqx.tree_at(
+            lambda s: (s.on, s.power, s.near),
+            snapshots,
+            (snapshots.on[..., units, :], snapshots.power[..., units], None),
+            is_leaf=lambda leaf: leaf is None,
+        )
         halves.append(gate_rows(part, weight="output_power", drop_dead=True))
     if min(rows.count for rows in halves) < k:
         return float("nan")

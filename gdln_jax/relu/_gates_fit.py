@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from gdln_jax._checks import check_integer, check_positive
 from gdln_jax._data import GatedData
 from gdln_jax._trajectory import Trajectory
-from gdln_jax.relu._gates import GateModules, Snapshots
+from gdln_jax.relu._gates import GateModules, Snapshots, mean_square
 from gdln_jax.relu._gates_choice import gated_outputs
 from gdln_jax.relu._gates_network import mean_units
 
@@ -70,7 +70,8 @@ def fit_scales(
     - `evaluations`: largest number of trainings, all by one compiled program.
 
     **Raises:** `ValueError` for runs that are not stacked over seeds with snapshots, for numbers
-    that are not positive, and if the gated network diverges.
+    that are not positive, ReLU networks with several hidden layers, and if the gated network
+    diverges.
     """
     check_positive(learning_rate, "learning_rate")
     check_positive(std, "std")
@@ -82,7 +83,7 @@ def fit_scales(
             "runs must be stacked over seeds and measured with relu.snapshot, as for choose_k."
         )
     wanted = np.asarray(snapshots.output, float)
-    energy = np.mean(wanted**2)
+    energy = mean_square(wanted)
 
     def gap(logs: Any) -> float:
         outputs = gated_outputs(

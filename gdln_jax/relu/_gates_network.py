@@ -17,6 +17,7 @@ from gdln_jax._data import GatedData
 from gdln_jax._graph import Graph
 from gdln_jax._network import GatedNetwork
 from gdln_jax.relu._gates import GateModules
+from gdln_jax.relu._network import ONE, ReLUKind
 
 # SCIENCE E14: effective a(0) of n rectified units is n kappa std^2, measured .6636(13).
 RELU_KAPPA = 0.6636
@@ -35,7 +36,10 @@ def build_gated(
 
     Module m becomes a hidden node `m1`, `m2`, ... between the input and the output node of
     `data`, gated by `modules.gates[m]`, in the order of `modules`; a module that is on for no
-    example would send nothing and is left out. All pathways see the whole input, as units do.
+    example would send nothing and is left out (not of leaky networks, whose units send `slope`
+    times their input where they are off: so do their gates). All pathways see the whole input, as
+    units do. Biases of the ReLU network become the weights of an input node `1` that is always 1;
+    they start at 0, as those of `ReLUNetwork.init` do.
 
     **Arguments:**
 
@@ -53,17 +57,20 @@ def build_gated(
       everywhere. Or a factor of `std` for each module (or for all), say from a fit of your own:
       call it a fit where you report it.
 
-    **Raises:** `ValueError` for gates that do not fit the data, modules that are all off, or
-    scales that are not positive, one per module.
+    **Raises:** `ValueError` for gates that do not fit the data, modules that are all off,
+    scales that are not positive, one per module, or ReLU networks with several hidden layers, of
+    which a pathway has one.
     """
     std = check_positive(std, "std")
-    source, output = ends(data)
+    check_one_layer(modules.kind)
+    ends(data)
     gates = modules.gates
     if gates.shape[1] != data.num_examples:
         raise ValueError(
             f"the gates are for {gates.shape[1]} examples, the data have {data.num_examples}."
         )
-    kept = np.flatnonzero(gates.any(axis=1))
+    values = gate_values(modules)
+    kept = np.flatnonzero(values.any(axis=1))
     if not len(kept):
         raise ValueError("every module is off on all examples, so that no pathway is left.")
     units = mean_units(modules)
@@ -72,17 +79,16 @@ def build_gated(
         sizes = np.full(len(gates), check_integer(width, "width", minimum=1))
     factors = _factors(scales, units, sizes)
     names = [f"m{m + 1}" for m in kept]
-    graph = gated_graph(data, names, sizes[kept])
-    gated = GatedData(
-        data.inputs,
-        data.targets,
-        {name: gates[m].astype(data.weights.dtype) for name, m in zip(names, kept, strict=True)},
-        weights=data.weights,
+    graph = gated_graph(data, names, sizes[kept], modules.kind.bias)
+    gated = with_pathways(
+        data,
+        {name: values[m].astype(data.weights.dtype) for name, m in zip(names, kept, strict=True)},
+        modules.kind.bias,
     )
     scale = {name: factors[m] for name, m in zip(names, kept, strict=True)}
 
     def start(key: PRNGKeyArray) -> GatedNetwork:
-        return start_at(graph, (source, output), scale, std, key)
+        return start_at(graph, ends(data), scale, std, key)
 
     return graph, gated, start(key) if key.ndim == 0 else jax.vmap(start)(key)
 
@@ -105,29 +111,61 @@ def ends(data: GatedData) -> tuple[str, str]:
     return source, output
 
 
-def gated_graph(data: GatedData, names: Sequence[str], sizes: Any) -> Graph:
-    """Parallel pathways from the input to the output node."""
+def check_one_layer(kind: ReLUKind) -> None:
+    """Refuse gates of networks whose other hidden layers the pathways would leave out."""
+    if kind.depth != 1:
+        raise ValueError(
+            f"these gates are of ReLU networks with {kind.depth} hidden layers, and a pathway made "
+            "from them has one, so that the other layers would be left out. relu.as_gated(model, "
+            "data) makes the gated network of all layers at given weights."
+        )
+
+
+def gate_values(modules: GateModules) -> Float[np.ndarray, "module example"]:
+    """1 where a module is on, else the slope of the ReLU networks: 0, or more if they are leaky."""
+    return np.where(modules.gates == 1, 1.0, modules.kind.slope)
+
+
+def gated_graph(data: GatedData, names: Sequence[str], sizes: Any, bias: bool) -> Graph:
+    """Parallel pathways from the input to the output node, and one that feeds the biases."""
     source, output = ends(data)
-    taken = {source, output} & set(names)
+    ones = [ONE] if bias else []
+    taken = {source, output} & {*names, *ones}
     if taken:
-        raise ValueError(f"a node of the data is called {taken.pop()!r} like a module; rename it.")
+        raise ValueError(
+            f"a node of the data is called {taken.pop()!r} like a module or the input of the "
+            "biases; rename it."
+        )
     nodes = {
         source: data.inputs[source].shape[1],
+        **dict.fromkeys(ones, 1),
         **{name: int(n) for name, n in zip(names, np.asarray(sizes), strict=True)},
         output: data.targets[output].shape[1],
     }
-    return Graph(nodes, [*((source, name) for name in names), *((name, output) for name in names)])
+    edges = [*((source, name) for name in names), *((name, output) for name in names)]
+    return Graph(nodes, [*edges, *((one, name) for one in ones for name in (*names, output))])
+
+
+def with_pathways(data: GatedData, gates: dict[str, Any], bias: bool) -> GatedData:
+    """The data with the gates of pathways, and the input of the biases."""
+    ones = {ONE: jnp.ones((data.num_examples, 1), data.weights.dtype)} if bias else {}
+    return GatedData({**data.inputs, **ones}, data.targets, gates, weights=data.weights)
 
 
 def start_at(
     graph: Graph, ends: tuple[str, str], scale: dict[str, Any], std: Any, key: PRNGKeyArray
 ) -> GatedNetwork:
-    """A network whose pathways' weights are iid N(0, (scale std)^2); scales may be traced."""
+    """A network whose pathways' weights are iid N(0, (scale std)^2), without biases at first.
+
+    Scales may be traced.
+    """
     source, output = ends
     net = GatedNetwork.init(graph, init.normal(std), key=key)
     weights = net.weights
+    biases = {edge: jnp.zeros_like(w) for edge, w in weights.items() if edge.startswith(f"{ONE}->")}
     return net.with_weights(
-        {
+        biases
+        | {
             edge: jnp.asarray(factor) * weights[edge]
             for name, factor in scale.items()
             for edge in (f"{source}->{name}", f"{name}->{output}")

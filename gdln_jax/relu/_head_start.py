@@ -23,6 +23,7 @@ from gdln_jax.exact import linear_mode, linear_mode_time
 _LEFT = 1e-13
 # Strengths below this share of the largest are rounding, not modes.
 _RANK = 1e-9
+_MAX_STEPS = 100_000
 
 
 class HeadStart(eqx.Module):
@@ -92,8 +93,9 @@ def head_start(
     Host code: O((x + y)^2) per step of an ODE for each mode. Needs float64 for more than six
     digits.
 
-    **Raises:** `ValueError` for shapes that do not fit, initial values that are not between 0 and
-    s/d, or when the other pathway leaves nothing.
+    **Raises:** `ValueError` for shapes that do not fit, numbers that are not finite, initial values
+    that are not between 0 and s/d, or when the other pathway leaves nothing; `RuntimeError` when
+    the ODE solver gives up, with the time reached.
     """
     own, taken = jnp.asarray(own), jnp.asarray(taken)
     s, d, a0 = (jnp.asarray(value) for value in (s, d, a0))
@@ -112,6 +114,8 @@ def head_start(
             "that learn nothing."
         )
     rest = np.asarray(own - jnp.sum(taken, axis=0))
+    if not np.all(np.isfinite(rest)):
+        raise ValueError("own or taken has an entry that is not finite.")
     u, strength, vt = np.linalg.svd(rest, full_matrices=False)
     kept = strength > _RANK * float(jnp.linalg.norm(own))
     if not kept.any():
@@ -119,23 +123,31 @@ def head_start(
     u, strength, v = jnp.asarray(u[:, kept]), jnp.asarray(strength[kept]), jnp.asarray(vt[kept].T)
     rows = jnp.concatenate([u, v]).T / 2
     if len(s):
-        rows = _referred_back(own, taken, s, d, a0, u, strength, v)
+        rows, reached, end = _referred_back(taken, s, d, a0, u, strength, v)
+        mode = int(jnp.argmin(reached))
+        if not bool(reached[mode] >= end):
+            raise RuntimeError(
+                f"the head start of mode {mode} was not found: the ODE solver gave up after "
+                f"{float(reached[mode]):.6g} of {float(end):.6g} tau, within {_MAX_STEPS} steps. "
+                "The modes of `own` grow too fast beside those of the other pathway (s): scale "
+                "both alike, or leave out modes that never matter."
+            )
     return HeadStart(strength, u, v, rows[:, : len(own)], rows[:, len(own) :])
 
 
 @jax.jit
 def _referred_back(
-    own: Array, taken: Array, s: Array, d: Array, a0: Array, u: Array, strength: Array, v: Array
-) -> Array:
-    """Rows (mode, y + x) that act on [W_2; W_1^T] at t = 0.
+    taken: Array, s: Array, d: Array, a0: Array, u: Array, strength: Array, v: Array
+) -> tuple[Array, Array, Array]:
+    """Rows (mode, y + x) that act on [W_2; W_1^T] at t = 0, and how far the solver came of the end.
 
     The row that picks the growing combination at the end, carried back by the adjoint equation:
     dr/dt = -(A(t) - S) r with the symmetric A = [[0, G], [G^T, 0]], in units of tau.
     """
     end = jnp.max(linear_mode_time((1 - _LEFT) * s / d, s, d, a0))
-    split = own.shape[0]
+    split = u.shape[0]
 
-    def back(r: Array, strength: Array) -> Array:
+    def back(r: Array, strength: Array) -> tuple[Array, Array]:
         def slope(t: Any, r: Array, args: Any) -> Array:
             del args
             left = 1 - linear_mode(end - t, s, d, a0) * d / s
@@ -152,10 +164,13 @@ def _referred_back(
             None,
             r,
             stepsize_controller=diffrax.PIDController(rtol=rtol, atol=1e-3 * rtol),
-            max_steps=100_000,
+            max_steps=_MAX_STEPS,
+            throw=False,
         )
         assert solution.ys is not None
-        return solution.ys[0]
+        assert solution.ts is not None
+        good = solution.result == diffrax.RESULTS.successful
+        return solution.ys[0], jnp.where(good, end, jnp.minimum(solution.ts[0], 0.999 * end))
 
     rest = jnp.einsum("ym,m,xm->yx", u, strength, v)
-    return jax.vmap(back)(jnp.concatenate([u, v]).T / 2, strength)
+    return *jax.vmap(back)(jnp.concatenate([u, v]).T / 2, strength), end

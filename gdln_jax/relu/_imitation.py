@@ -5,13 +5,15 @@ They never do exactly: what counts is the distance, beside that of two ReLU netw
 seeds. May import floors 0-3 and the other rooms of `relu`.
 """
 
+from typing import Any
+
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
 from gdln_jax._data import is_concrete
 from gdln_jax._trajectory import Trajectory
-from gdln_jax.relu._gates import output_of
+from gdln_jax.relu._gates import mean_square, output_of
 
 
 class ImitationGap(eqx.Module):
@@ -23,7 +25,8 @@ class ImitationGap(eqx.Module):
       share of the ReLU networks' mean square output, averaged over time and seeds.
     - `late`: (seed,), mean of |L_gated / L_relu - 1| over the second half of the times.
     - `loss_spread`, `output_spread`: (time,), and `late_spread`: the same measures between two
-      ReLU networks, averaged over pairs of seeds: the yardstick. NaN with one seed.
+      ReLU networks, averaged over pairs of seeds: the yardstick. A loss gap is relative to the
+      mean of both networks there, so that their order does not matter. NaN with one seed.
     """
 
     ts: Float[np.ndarray, " time"]
@@ -56,8 +59,11 @@ class ImitationGap(eqx.Module):
 
     @property
     def in_spreads(self) -> Float[np.ndarray, " seed"]:
-        """Mean output gap in units of the mean output gap between two ReLU networks."""
-        return self.mean_output / self.output_spread.mean()
+        """Mean output gap in units of the mean output gap between two ReLU networks.
+
+        Infinite where these are the same at all times (0 for a gap of 0).
+        """
+        return _share(self.mean_output, self.output_spread.mean())
 
     def __repr__(self) -> str:
         def shown(values: np.ndarray) -> str:
@@ -82,10 +88,11 @@ def imitation_gap(relu_trajectory: Trajectory, gated_trajectory: Trajectory) -> 
     networks, `measure=lambda net: net(data)["y"]`, "y" being the output node. Examples must be in
     the same order.
 
-    Late relative errors are infinite where a ReLU network's loss is 0.
+    A gap relative to a ReLU network's loss of 0 is infinite, or 0 if there is none.
 
     **Raises:** `ValueError` for other times, numbers of seeds or shapes of outputs, for a
-    trajectory without outputs, one that diverged, or under `jit`.
+    trajectory without outputs, one that diverged, ReLU networks whose outputs are always 0, or
+    under `jit`.
     """
     if not is_concrete((relu_trajectory, gated_trajectory)):
         raise ValueError("imitation_gap() looks at values; call it outside of jit and vmap.")
@@ -106,25 +113,24 @@ def imitation_gap(relu_trajectory: Trajectory, gated_trajectory: Trajectory) -> 
             f"there are {len(loss)} ReLU and {len(other_loss)} gated runs; give as many of both, "
             "or one gated run."
         )
-    scale = loss[:, :1]
-    energy = float(np.mean(output**2))
+    energy = mean_square(output)
     pairs = [(i, j) for i in range(len(loss)) for j in range(i)]
     apart = np.full(len(ts), np.nan), np.full(len(ts), np.nan), np.nan
     if pairs:
         i, j = np.array(pairs).T
         apart = (
-            np.mean(np.abs(loss[i] - loss[j]) / scale[j], axis=0),
+            np.mean(_share(loss[i] - loss[j], (loss[i] + loss[j])[:, :1] / 2), axis=0),
             np.mean([_squares(output[a] - output[b]) for a, b in pairs], axis=0) / energy,
-            float(np.mean(_late(loss[i], loss[j]))),
+            float(np.mean(_late(loss[i] - loss[j], (loss[i] + loss[j]) / 2))),
         )
     return ImitationGap(
         ts,
-        np.abs(other_loss - loss) / scale,
+        _share(other_loss - loss, loss[:, :1]),
         np.stack(
             [_squares(output[i] - other_output[i % len(other_output)]) for i in range(len(loss))]
         )
         / energy,
-        _late(np.broadcast_to(other_loss, loss.shape), loss),
+        _late(other_loss - loss, loss),
         *apart,
     )
 
@@ -134,11 +140,16 @@ def _squares(difference: np.ndarray) -> np.ndarray:
     return np.mean(difference**2, axis=(-2, -1))
 
 
-def _late(losses: np.ndarray, reference: np.ndarray) -> np.ndarray:
+def _late(difference: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """(seed,) mean relative error in the second half."""
-    half = losses.shape[1] // 2
+    half = reference.shape[1] // 2
+    return np.mean(_share(difference[:, half:], reference[:, half:]), axis=1)
+
+
+def _share(difference: np.ndarray, reference: Any) -> np.ndarray:
+    """|difference| / reference; beside a reference of 0 infinite, and 0 where both are 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.mean(np.abs(losses[:, half:] / reference[:, half:] - 1), axis=1)
+        return np.where(difference == 0, 0.0, np.abs(difference) / reference)
 
 
 def _read(run: Trajectory, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

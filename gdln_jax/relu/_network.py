@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,6 +17,17 @@ from gdln_jax._data import GatedData, is_concrete
 from gdln_jax._graph import Graph
 from gdln_jax._network import GatedNetwork
 from gdln_jax._plan import PackedData
+
+# Input node that is always 1 and feeds the biases, in gated networks made from ReLU networks.
+ONE = "1"
+
+
+class ReLUKind(NamedTuple):
+    """What a gated network needs to know of the ReLU networks whose gates it has."""
+
+    depth: int = 1
+    bias: bool = False
+    slope: float = 0.0
 
 
 class ReLUNetwork(SeveralArrays, eqx.Module):
@@ -110,6 +121,11 @@ class ReLUNetwork(SeveralArrays, eqx.Module):
         """Number of hidden layers."""
         return len(self.weights) - 1
 
+    @property
+    def kind(self) -> ReLUKind:
+        """Number of hidden layers, whether there are biases, and the slope."""
+        return ReLUKind(self.depth, self.biases is not None, self.slope)
+
     def pre_activations(self, x: Float[Array, "*n inputs"]) -> list[Float[Array, "..."]]:
         """Return what enters each layer's nonlinearity, (..., |h_l|), and the output last."""
         check_single(self, self.weights[0].shape[:-2])
@@ -118,7 +134,7 @@ class ReLUNetwork(SeveralArrays, eqx.Module):
             # HIGHEST: GPUs would otherwise multiply float32 in reduced precision.
             z = jnp.einsum("...s,ts->...t", h, w, precision=jax.lax.Precision.HIGHEST)
             if self.biases is not None:
-                z = z + self.biases[i]
+                z = z + jnp.expand_dims(self.biases[i], tuple(range(z.ndim - 1)))
             layers.append(z)
             h = jnp.where(z > 0, z, self.slope * z)
         return layers
