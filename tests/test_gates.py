@@ -79,7 +79,11 @@ def test_modules_add_up(runs, task):
     assert modules.shares.sum() == pytest.approx(1, abs=1e-5)  # power is float32
     assert np.all(np.diff(modules.shares) <= 0)
     np.testing.assert_array_equal(modules.gates, modules.centroids > 0.5)
-    np.testing.assert_allclose(modules.confidence, np.abs(2 * modules.centroids - 1))
+    agreed = np.abs(2 * modules.centroids - 1)
+    assert np.all(modules.confidence <= agreed)
+    assert 0.1 < modules.on_threshold < 1 / 3  # .2: too little to be warned of
+    shots = eqx.tree_at(lambda s: s.near, runs.measured, None)
+    np.testing.assert_allclose(relu.discover_gates(shots, k=4).confidence, agreed)
     on = np.asarray(runs.measured.on)
     assert modules.members.shape == (12, 81, 4)
     np.testing.assert_array_equal(modules.members.sum(-1), on.any(-1).sum(-1))

@@ -174,8 +174,8 @@ def nullclines(
         leave = jnp.min(jnp.where(moving, jnp.maximum(one, two), jnp.inf))
         still_inside = jnp.all(moving | ((foot >= 0) & (foot <= extent)))
         meets = still_inside & (enter <= leave) & (length[0] > 0)
-        ends = (jnp.where(meets, end, 0.0) for end in (enter, leave))
-        points = foot[None, :] + jnp.outer(jnp.linspace(*ends, count), along)
+        enter, leave = jnp.where(meets, enter, 0.0), jnp.where(meets, leave, 0.0)
+        points = foot[None, :] + jnp.outer(jnp.linspace(enter, leave, count), along)
         return jnp.where(meets, jnp.clip(points, 0.0, extent), jnp.nan), meets
 
     return jax.vmap(line)(pathways.D, pathways.S)

@@ -56,7 +56,7 @@ def on_threshold(
 def _level(z: Array, threshold: ArrayLike) -> Array:
     if is_concrete(threshold) and not 0 <= float(np.asarray(threshold)) < 1:
         raise ValueError(f"threshold is {threshold!r}; it is a share and must lie in [0, 1).")
-    return threshold * jnp.maximum(z.max(axis=0, keepdims=True), 0)
+    return jnp.maximum(z.max(axis=0, keepdims=True), 0) * threshold
 
 
 def unit_power(model: ReLUNetwork, data: Any, *, layer: int | None = None) -> Float[Array, " unit"]:
