@@ -56,7 +56,7 @@ from gdln_jax._refusal import (
     check_ties,
 )
 from gdln_jax._statistics import path_statistics
-from gdln_jax._units import unit_nodes
+from gdln_jax._units import unit_nodes, without_weightless
 
 _MODES = ("raise", "warn", "coupled")
 
@@ -284,6 +284,7 @@ def reduce(
         check_gated_data(data)
         check_single(data, data.weights.shape[:-1])
     packed = pack(graph, data.compress() if isinstance(data, GatedData) else data)
+    packed = without_weightless(packed)
     unit, sizes = unit_nodes(packed)
     frames = find_frames(unit, seed=seed)
     if frames.modes == 0:

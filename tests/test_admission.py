@@ -332,6 +332,22 @@ class TestExamplesOfWeightZero:
         power = relu.unit_power(self.rectified, self.huge)
         np.testing.assert_allclose(power, relu.unit_power(self.rectified, self.few), rtol=1e-14)
 
+    def test_reductions_of_packed_data(self):
+        # Gates and a silent output, so that blocks are padded and share activities.
+        graph = Graph({"x": 2, "h": 3, "y": 2, "z": 2}, [("x", "h"), ("h", "y"), ("h", "z")])
+        x, y = np.array([[1.0, 0], [0, 1], [1e300, 1e300], [1, 0]]), np.diag([1.0, 2, 3, 4])[:, :2]
+        y[2] = 1e300
+        gate = np.array([1.0, 1, 1, 0])
+
+        def reduced(rows, weights=None):
+            inputs, targets = {"x": x[rows]}, {"y": y[rows], "z": y[rows, ::-1]}
+            gated = GatedData(inputs, targets, {"z": gate[rows]}, weights=weights)
+            return gdln.reduce(graph, pack(graph, gated))
+
+        wanted, found = reduced([0, 1, 3]), reduced(slice(None), [1, 1, 0, 1])
+        assert found.residual < 1e-12
+        np.testing.assert_allclose(found.loss(0.3), wanted.loss(0.3), rtol=1e-12)
+
     def test_only_such_examples_are_no_data(self):
         for index in ([2], np.array([2, 2]), [False, False, True]):
             with pytest.raises(ValueError, match="taken weigh 0 together"):
