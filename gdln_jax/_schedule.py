@@ -57,7 +57,9 @@ class Schedule(SeveralArrays, eqx.Module):
         *,
         steps: ArrayLike | Sequence[Any] | None = None,
     ):
-        datas = [datas] if isinstance(datas, GatedData) else list(datas)
+        if isinstance(datas, GatedData):
+            raise ValueError("datas is one GatedData; pass a list of them, [data, other].")
+        datas = list(datas)
         if not datas or not all(isinstance(data, GatedData) for data in datas):
             kinds = sorted({type(data).__name__ for data in datas}) or ["nothing"]
             raise ValueError(f"datas needs one or more GatedData, got {', '.join(kinds)}.")

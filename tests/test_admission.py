@@ -462,6 +462,7 @@ attempts = [
     (lambda: mse(net, two(data)), "this GatedData is a batch of shape (2,)"),
     (lambda: pack(graph, two(data)), "this GatedData is a batch of shape (2,)"),
     (lambda: reduce(graph, two(data)), "this GatedData is a batch of shape (2,)"),
+    (lambda: Schedule(data, [1.0]), "datas is one GatedData; pass a list"),
     (lambda: two(rectified)(data), "this ReLUNetwork is a batch of shape (2,)"),
     (lambda: relu.snapshot(two(rectified), data), "this ReLUNetwork is a batch of shape (2,)"),
     (lambda: relu.snapshot(net, data), "model is a GatedNetwork; pass a gdln.ReLUNetwork"),
