@@ -48,6 +48,11 @@ def check_gated_data(data: Any) -> None:
         )
     elif hasattr(data, "graph") and hasattr(data, "data"):
         cure = "pass its .data"
+    elif isinstance(getattr(data, "graph", None), Graph) and callable(data):
+        cure = (
+            "a network is called on data. If labels of optax.multi_transform are a network, hand "
+            "them over as a function, lambda _: labels, since optax calls whatever can be called"
+        )
     else:
         cure = (
             "wrap the arrays by node name, gdln.GatedData({'x': inputs}, {'y': targets}), each "

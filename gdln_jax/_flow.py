@@ -31,7 +31,7 @@ from gdln_jax._trajectory import (
     keeps_models,
     warn_of_plateau,
 )
-from gdln_jax.losses import mse
+from gdln_jax.losses import arranged, mse
 
 _MAX_STEPS = 200_000
 
@@ -58,8 +58,9 @@ def gradient_flow(
     **Arguments:**
 
     - `model`: any `eqx.Module` (or pytree); its inexact arrays are what learns.
-    - `data`: handed to `loss(model, data)`; `GatedData` are packed for a `GatedNetwork`. With a
-      `Schedule` (of `times`) the loss gets the data of the time, and no step crosses a switch.
+    - `data`: handed to `loss(model, data)`; of any type for a loss of your own. For `mse` and
+      `cross_entropy` of a `GatedNetwork` they are packed first. With a `Schedule` (of `times`)
+      the loss gets the data of the time, and no step crosses a switch.
     - `ts`: increasing times (time,); the run starts at `ts[0]`.
     - `tau`: time constant; in units of it one step of plain gradient descent with learning rate
       eta on the same loss lasts tau * eta (see `flow_time`).
@@ -93,8 +94,8 @@ def gradient_flow(
         data.check_unit("times", "gradient_flow")
         if hasattr(model, "graph"):
             data.validate(model.graph)
-    elif hasattr(model, "prepare"):
-        data = model.prepare(data)
+    else:
+        data = arranged(model, data, loss)
     weights = [w for w in jax.tree.leaves(model) if eqx.is_inexact_array(w)]
     if not weights:
         raise ValueError("model has no floating-point array, so there is nothing to learn.")

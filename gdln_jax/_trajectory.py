@@ -41,6 +41,7 @@ class Trajectory(SeveralArrays, eqx.Module):
     - `measured`: what `measure` returned at every `ts`, stacked; `None` without one.
     - `status`: 0 ok, 1 diverged, 2 the solver gave up.
     - `stats`: numbers of steps taken and rejected, where the solver counts them.
+    - `optimizer_state`: that of `train` after the last step, for `train(..., resume=)`.
 
     Under `vmap` every array has the batch axes in front and a failed member spoils no other:
     look at `status`.
@@ -53,6 +54,7 @@ class Trajectory(SeveralArrays, eqx.Module):
     measured: Any
     status: Int[Array, "*batch"]
     stats: dict[str, Int[Array, "*batch"]]
+    optimizer_state: Any = None
 
     def model(self, index: int) -> Any:
         """Return the model at `ts[index]` of an unbatched run."""

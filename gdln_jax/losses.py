@@ -34,6 +34,18 @@ def cross_entropy(model: Any, data: GatedData | PackedData) -> Float[Array, ""]:
     return _mean(model, data, lambda h, y, w: -(w * y) * jax.nn.log_softmax(h, axis=-1))
 
 
+def arranged(model: Any, data: Any, loss: Callable[[Any, Any], Any]) -> Any:
+    """What `loss` is to be handed: packed data if model and loss can read them, else `data`.
+
+    `mse` and `cross_entropy` can. Any other loss gets what the caller gave, of whatever type.
+    """
+    if any(loss is known for known in (mse, cross_entropy)) and hasattr(model, "prepare"):
+        return model.prepare(data)
+    if isinstance(data, GatedData) and hasattr(model, "graph"):
+        data.validate(model.graph)
+    return data
+
+
 def _mean(
     model: Any, data: GatedData | PackedData, weighted: Callable[[Array, Array, Array], Array]
 ) -> Float[Array, ""]:

@@ -1,6 +1,7 @@
 """Discrete training against loops in NumPy and against the flow: clock, batches, warnings."""
 
 import warnings
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,6 +16,7 @@ from gdln_jax import (
     GatedNetwork,
     Graph,
     LostUpdatesWarning,
+    Schedule,
     flow_time,
     gradient_flow,
     init,
@@ -110,6 +112,50 @@ class TestClock:
         for momentum in (1.0, -0.1):
             with pytest.raises(ValueError, match=r"momentum is .* must lie in \[0, 1\)"):
                 flow_time(1, 0.1, momentum=momentum)
+        # Several runs: shape (run, 1).
+        np.testing.assert_allclose(
+            flow_time(np.arange(3), np.array([[0.1], [0.2]])), [[0, 0.1, 0.2], [0, 0.2, 0.4]]
+        )
+
+    def test_flow_time_of_a_schedule_is_the_sum_of_its_rates(self):
+        # Warm-up from 0: rates 0, .02, .04, .06, .08, .1, .1, ...
+        warm = optax.linear_schedule(0.0, 0.1, 5)
+        rates = np.array([0.02 * min(k, 5) for k in range(20)])
+        for ts in (np.arange(21), np.array([0, 5, 20]), 20):
+            wanted = np.concatenate([[0], np.cumsum(rates)])[ts] * 2.5 / 0.5
+            for given in (warm, rates, lambda k: warm(k)):  # noqa: PLW0108
+                np.testing.assert_allclose(flow_time(ts, given, 2.5, 0.5), wanted, rtol=1e-12)
+        np.testing.assert_allclose(jax.jit(flow_time)(np.arange(21), rates)[-1], rates.sum())
+
+    def test_the_clock_of_a_schedule_is_that_of_training(self):
+        # dw/dt = -w: flow over the summed time and descent differ at second order in the rates.
+        warm = optax.linear_schedule(0.0, 0.02, 100)
+        run = train(
+            jnp.ones(1), None, loss=lambda w, _: jnp.sum(w**2) / 2, optimizer=optax.sgd(warm),
+            steps=150, save_every=50,
+        )  # fmt: skip
+        wanted = np.exp(-2 * np.asarray(flow_time(run.ts, warm))) / 2
+        np.testing.assert_allclose(run.losses, wanted, rtol=0.04)
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            ((10, -0.1), r"learning_rate is -0\.1; it must be a finite number above 0"),
+            ((10, np.nan), "learning_rate is nan"),
+            ((10, 0.0), r"learning_rate is 0\.0"),
+            ((2, np.array([0.1, -0.2])), r"learning_rate is -0\.2 at index 1"),
+            ((20, lambda k: jnp.where(k < 3, 0.1, jnp.inf)), "learning_rate is inf at index 3"),
+            ((np.array([0, 10, 20]), np.ones(3)), "3 entries, but steps go up to 20: .*every step"),
+            ((10, 0.1, -1.0), r"tau is -1\.0"),
+            ((-10, 0.1), "steps is -10"),
+        ],
+    )
+    def test_flow_time_refuses(self, arguments, words):
+        with pytest.raises(ValueError, match=words):
+            flow_time(*arguments)
+        if callable(arguments[1]):
+            with pytest.raises(ValueError, match="steps is traced"):
+                jax.jit(lambda n: flow_time(n, arguments[1]))(3)
 
     def test_the_half_time_is_late_by_a_first_order_in_the_step(self):
         # PITFALLS 12, for the weights: w <- w + eta w (sigma - w^2) from w^2 = 1e-3 against
@@ -221,22 +267,157 @@ class TestBatches:
 
     def test_errors_without_the_typing_hook(self, refused_plainly):
         snippet = """
-import numpy as np, optax
+import jax, numpy as np, optax
 from gdln_jax import GatedData, GatedNetwork, Graph, train
 data = GatedData({"x": np.ones((2, 1))}, {"y": np.ones((2, 1))})
 network = GatedNetwork(Graph.chain([1, 1]), {"x->y": [[0.5]]})
+labels = jax.tree.map(lambda _: "all", network)
 bad = [
     ({"optimizer": 0.1, "steps": 3}, "optimizer is 0.1; pass an optax optimiser"),
     ({"optimizer": optax.sgd, "steps": 3}, "pass an optax optimiser"),
     ({"optimizer": optax.sgd(0.1), "steps": 2.5}, "steps is 2.5; it must be an integer"),
     ({"optimizer": optax.sgd(0.1), "steps": 2, "batch_size": 1}, "batch_size needs key"),
+    ({"optimizer": optax.sgd(0.1), "steps": 2, "resume": network}, "resume is GatedNetwork; pass"),
+    ({"optimizer": optax.multi_transform({"all": optax.sgd(0.1)}, labels), "steps": 2},
+     "hand them over as a function, lambda _: labels"),
 ]
 attempts = [
     (lambda named=named: train(network, data, **named), words)
     for named, words in bad
+] + [
+    (lambda: train(network, (1, 2), **bad[-1][0]), "data is a tuple, not GatedData"),
 ]
 """
         refused_plainly(snippet)
+
+
+def squared(network, data):
+    """`mse`, as a user writes it: it reads targets and weights off the data."""
+    outputs = network(data)
+    errors = [jnp.sum((y - outputs[name]) ** 2, axis=1) for name, y in data.targets.items()]
+    return jnp.sum(data.weights * sum(errors)) / 2
+
+
+class TestOwnLoss:
+    @pytest.mark.parametrize("options", [{}, {"batch_size": 3, "key": jax.random.key(2)}])
+    def test_on_gated_data(self, options):
+        options = {"optimizer": SGD, "steps": 6, **options}
+        own = train(NETWORK, DATA, loss=squared, **options)
+        np.testing.assert_allclose(own.losses, train(NETWORK, DATA, **options).losses, rtol=1e-11)
+
+    def test_flow(self):
+        # dw/dt = 1 - w
+        network = GatedNetwork(Graph.chain([1, 1]), {"x->y": [[0.5]]})
+        data = GatedData({"x": [[1.0]]}, {"y": [[1.0]]})
+        run = gradient_flow(network, data, [0.0, 1.0], loss=squared, keep_models=False)
+        assert float(run.losses[-1]) == pytest.approx(0.125 * np.exp(-2), rel=1e-8)
+
+    def test_data_of_any_type(self):
+        def loss(network, data):
+            wanted = {tuple: lambda: data[0], type(None): lambda: 3.0}.get(type(data), data)()
+            return jnp.sum((network.stacks[0] - wanted) ** 2)
+
+        for data in ((3.0, "label"), None, lambda: 3.0):
+            run = train(NETWORK, data, loss=loss, optimizer=SGD, steps=3)
+            assert float(run.losses[1] / run.losses[0]) == pytest.approx(0.81)
+        run = gradient_flow(NETWORK, (3.0, "label"), [0.0, 1.0], loss=loss, keep_models=False)
+        assert float(run.losses[-1] / run.losses[0]) == pytest.approx(np.exp(-4), rel=1e-8)
+
+
+# Small, since every optimiser is a program of its own.
+PAIRS = GatedData({"x": np.eye(2)}, {"y": np.array([[2.0, 1], [0, 1]])})
+NET = GatedNetwork.init(Graph.chain([2, 2, 2]), init.orthogonal(0.5), key=jax.random.key(0))
+
+
+class TestOptimisers:
+    """All signatures of optax."""
+
+    @pytest.mark.parametrize(
+        "optimizer",
+        [
+            optax.lbfgs(),
+            optax.polyak_sgd(),
+            optax.chain(SGD, optax.contrib.reduce_on_plateau()),
+            optax.contrib.sam(SGD, optax.sgd(0.01)),
+        ],
+        ids=["value_fn", "value", "chain", "plain"],
+    )
+    def test_that_ask_for_more_than_the_gradient(self, optimizer):
+        run = train(NET, PAIRS, optimizer=optimizer, steps=12, save_every=12)
+        assert float(run.losses[-1]) < float(run.losses[0])
+
+    def test_multi_steps_is_the_mean_gradient_of_its_steps(self):
+        # Full batch: every third step is one of plain descent.
+        several = optax.MultiSteps(SGD, 3, accumulator_dtype=np.float64)
+        run = train(NET, PAIRS, optimizer=several, steps=9, save_every=3)
+        plain = train(NET, PAIRS, optimizer=SGD, steps=3)
+        np.testing.assert_allclose(run.losses, plain.losses, rtol=1e-11)
+
+    def test_others_are_refused_in_words(self):
+        def update(updates, state, params=None, *, hessian):
+            del params, hessian
+            return updates, state
+
+        unlike: Any = update
+        needy = optax.GradientTransformation(SGD.init, unlike)
+        for optimizer, words in (
+            (optax.lookahead(SGD, 5, 0.5), "no attribute 'fast'.*lookahead: pairs of parameters"),
+            (needy, "its update raised TypeError: .*'hessian'"),
+        ):
+            with pytest.raises(ValueError, match=f"optimizer cannot be used: .*{words}"):
+                train(NET, PAIRS, optimizer=optimizer, steps=2)
+
+
+class TestResume:
+    ADAM = optax.adam(0.01)
+
+    def test_two_halves_are_the_whole(self):
+        first, key = 5, jax.random.key(4)
+        options = {"optimizer": self.ADAM, "save_every": 2, "batch_size": 1, "key": key}
+        whole = train(NET, PAIRS, steps=12, **options)
+        half = train(NET, PAIRS, steps=first, **options)
+        rest = train(NET, PAIRS, steps=12 - first, resume=half, **options)
+        assert rest.ts[0] == first
+        assert rest.ts[-1] == 12
+        assert eqx.tree_equal(rest.final, whole.final)
+        assert eqx.tree_equal(rest.optimizer_state, whole.optimizer_state)
+        assert whole.losses[-1] == rest.losses[-1]
+
+    def test_a_schedule_counts_on(self):
+        # Step 7 is the first on the second data, also where the run began at step 5.
+        other = GatedData({"x": 2 * np.eye(2)}, PAIRS.targets)
+        schedule = Schedule([PAIRS, other], steps=[7])
+        options = {"optimizer": SGD, "save_every": 5}
+        whole = train(NET, schedule, steps=10, **options)
+        half = train(NET, schedule, steps=5, **options)
+        rest = train(NET, schedule, steps=5, resume=half, **options)
+        assert eqx.tree_equal(rest.final, whole.final)
+
+    def test_a_batch_of_runs(self):
+        nets = jax.tree.map(lambda w: jnp.stack([w, 0.5 * w]), NET)
+
+        def run(net, steps, resume=None):
+            return train(net, PAIRS, optimizer=SGD, steps=steps, resume=resume, save_every=5)
+
+        whole, half = (jax.vmap(lambda net, n=n: run(net, n))(nets) for n in (10, 5))
+        rest = jax.vmap(lambda net, half: run(net, 5, half))(nets, half)
+        np.testing.assert_allclose(rest.losses[:, -1], whole.losses[:, -1], rtol=1e-12)
+        with pytest.raises(ValueError, match=r"resume is a batch of runs, of shape \(2,\)"):
+            run(NET, 5, half)
+
+    def test_refusals(self):
+        half = train(NET, PAIRS, optimizer=self.ADAM, steps=5, save_every=5)
+        smaller = GatedNetwork(Graph.chain([2, 2]), {"x->y": np.eye(2)})
+        flow = eqx.tree_at(lambda r: r.optimizer_state, half, None)
+        lost = eqx.tree_at(lambda r: r.status, half, 1)
+        for model, given, optimizer, resume, words in (
+            (NET, PAIRS, SGD, half, "resume is a run of another optimizer"),
+            (smaller, PAIRS, self.ADAM, half, "resume is a run of another model"),
+            (NET, PAIRS, self.ADAM, flow, "resume is a gradient flow; pass a Trajectory of"),
+            (NET, PAIRS, self.ADAM, lost, "resume is a run that diverged"),
+        ):
+            with pytest.raises(ValueError, match=words):
+                train(model, given, optimizer=optimizer, steps=2, resume=resume)
 
 
 @pytest.mark.filterwarnings("ignore:nothing was learned")  # few steps, on purpose

@@ -97,6 +97,17 @@ def test_noise_page(capsys):
     assert min(map(float, moved)) > 0
 
 
+def test_own_loss_page(capsys):
+    scope = run("own_loss")
+    assert "equal: True" in capsys.readouterr().out
+    for name in ("run", "batches", "other", "flow", "pair"):
+        losses = scope[name].losses
+        assert losses[-1] < 0.2 * losses[0], name
+    # The second task begins at step 150, so the loss at step 200 is that of another one.
+    before, after = scope["schedule"].losses[1:3]
+    assert after > before
+
+
 def test_citation_page(capsys):
     run("cite")
     assert capsys.readouterr().out.count("@inproceedings") == 2

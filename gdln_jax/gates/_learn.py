@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from gdln_jax._checks import check_integer
 from gdln_jax._data import is_concrete
+from gdln_jax._optimizer import apply_gradient, as_transformation, initial_state
 
 
 class Learned(eqx.Module):
@@ -44,7 +45,7 @@ def learn(
     objective: Callable[..., Array],
     variables: Any,
     *,
-    optimizer: optax.GradientTransformation,
+    optimizer: optax.GradientTransformation | optax.MultiSteps,
     steps: int,
     args: tuple[Any, ...] = (),
 ) -> Learned:
@@ -56,7 +57,7 @@ def learn(
       network on `with_gates(data, jax.nn.sigmoid(...))`. Reuse one function object to reuse the
       compiled program, and pass arrays through `args`: closed over, they are baked into it.
     - `variables`: any pytree of float arrays with a leading axis (start,): the random starts.
-    - `optimizer`: from optax; `steps`: of it.
+    - `optimizer`: from optax, as in `train`; `steps`: of it.
 
     A start whose objective ceases to be finite keeps NaN from there on and spoils no other.
 
@@ -64,10 +65,7 @@ def learn(
     something that is no optimiser.
     """
     steps = check_integer(steps, "steps", minimum=1)
-    if not isinstance(optimizer, optax.GradientTransformation):
-        raise ValueError(
-            f"optimizer is {optimizer!r}; pass an optax optimiser, e.g. optax.adam(0.1)."
-        )
+    optimizer = as_transformation(optimizer)
     variables = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), variables)
     shapes = [leaf.shape for leaf in jax.tree.leaves(variables)]
     if not shapes or any(len(s) == 0 for s in shapes) or len({s[0] for s in shapes}) > 1:
@@ -92,14 +90,16 @@ def _learn(
         def step(carry: tuple[Any, Any], number: Array) -> tuple[tuple[Any, Any], Array]:
             here, state = carry
             value, gradient = jax.value_and_grad(objective)(here, *args)
-            updates, state = optimizer.update(gradient, state, here)
+            updates, state = apply_gradient(
+                optimizer, gradient, state, here, value, lambda z: objective(z, *args)
+            )
             moved = optax.apply_updates(here, updates)
             # The last value is that of the end: one gradient too many, but the objective, with
             # its solver, is compiled once.
             last = number == steps
             return (jax.tree.map(lambda a, b: jnp.where(last, a, b), here, moved), state), value
 
-        carry = (start, optimizer.init(start))
+        carry = (start, initial_state(optimizer, start))
         (end, _), values = jax.lax.scan(step, carry, jnp.arange(steps + 1))
         return end, values
 
