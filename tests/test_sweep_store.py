@@ -344,6 +344,41 @@ def test_a_finished_store_is_read_where_nothing_can_be_written(without_rights, u
     assert computed == []
 
 
+def chosen(key, m, k):
+    if k > m:
+        raise ValueError("k above m")
+    return jnp.zeros(m)[:k].sum() + jax.random.normal(key)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights as POSIX has them")
+def test_points_at_which_fn_cannot_be_traced_are_no_lack(without_rights):
+    axes, store = {"m": [1, 2], "k": [1, 2]}, without_rights / "store"
+    options = {"key": KEY, "static": ("m", "k"), "store": store, "progress": False}
+    first = gdln.sweep(chosen, axes, **options)
+    assert first["status"].values.tolist() == [[0, 5], [0, 0]]
+    with read_only(store):
+        assert gdln.sweep(chosen, axes, **options).equals(first)
+        with pytest.raises(gdln.SweepStoreError, match="3 of 6 points are not in it"):
+            gdln.sweep(chosen, {**axes, "m": [1, 2, 3]}, **options)
+
+
+def kinds(key, **point):
+    return sum(jnp.asarray(value, float) for name, value in point.items() if name != "name")
+
+
+def test_points_are_found_by_values_of_every_type(tmp_path, computed):
+    axes = {
+        "flag": [True, False], "small": np.array([1, 2], np.int8), "name": ["a", "\u03b2"],
+        "half": np.array([0.1, np.inf], np.float16), "single": np.array([0.1], np.float32),
+        "big": np.array([2**63 + 5], np.uint64), "seed": [-0.0, 1e-300],
+    }  # fmt: skip
+    options = {"key": KEY, "store": tmp_path, "progress": False}
+    first = gdln.sweep(kinds, axes, **options)
+    assert len(computed) == first["value"].size == 32
+    assert gdln.sweep(kinds, axes, **options).equals(first)
+    assert len(computed) == 32
+
+
 def test_a_finished_store_is_read_while_others_hold_it_and_nothing_is_touched(tmp_path, unstored):
     run(tmp_path)
     for path in tmp_path.glob("*.lock"):

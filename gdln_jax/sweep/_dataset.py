@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gdln_jax._checks import check_keys
-from gdln_jax.sweep._axes import Grid
+from gdln_jax.sweep._axes import Axis, Grid
 from gdln_jax.sweep._program import Block
 from gdln_jax.sweep._status import MEANINGS, MISSING, RAISED, REASONS, reasons
 
@@ -62,7 +62,7 @@ def assemble(
     data["status"] = (names, on_grid(status), flags)
     data["reason"] = (names, on_grid(reasons(status, messages)).astype(str))
     coords: dict[str, Any] = {
-        axis.name: (axis.name, axis.array(), _axis_attrs(axis, grid)) for axis in grid.axes
+        axis.name: (axis.name, _coordinate(axis), _axis_attrs(axis, grid)) for axis in grid.axes
     }
     for name, values in labels.coords.items():
         coords[name] = values if hasattr(values, "dims") else (name, np.asarray(values))
@@ -74,7 +74,12 @@ def assemble(
     return result
 
 
-def _axis_attrs(axis: Any, grid: Grid) -> dict[str, Any]:
+def _coordinate(axis: Axis) -> np.ndarray:
+    values = axis.array()
+    return values.astype(np.float32) if values.dtype == np.float16 else values  # pandas has none
+
+
+def _axis_attrs(axis: Axis, grid: Grid) -> dict[str, Any]:
     return {**axis.attrs, "static": int(axis.name in grid.static)}
 
 

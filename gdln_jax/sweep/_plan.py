@@ -40,7 +40,7 @@ class Plan:
     def run(self, progress: bool | _progress.Report) -> list[tuple[np.ndarray, Block]]:
         """Results of this shard's points, and of all others that are in the store."""
         done = [] if self.store is None else stored(self.store, self.grid)
-        there = _mask(self.grid, done)
+        there = mask(self.grid, done)
         owner = self._chunk_numbers()
         mine = owner % self.shard[1] == self.shard[0]
         program: Program | None = None
@@ -119,7 +119,7 @@ class Plan:
 def stored(store: Store, grid: Grid) -> list[tuple[np.ndarray, Block]]:
     """What a store holds of a grid: what process 0 sees, which all processes must see."""
     found = store.found(grid)
-    there = _mask(grid, found)
+    there = mask(grid, found)
     wanted = _distributed.agreed(there)
     if np.any(wanted & ~there):
         raise RuntimeError(
@@ -130,7 +130,8 @@ def stored(store: Store, grid: Grid) -> list[tuple[np.ndarray, Block]]:
     return [(numbers[rows], block.rows(rows)) for numbers, rows, block in kept if len(rows)]
 
 
-def _mask(grid: Grid, results: Sequence[tuple[np.ndarray, Block]]) -> np.ndarray:
+def mask(grid: Grid, results: Sequence[tuple[np.ndarray, Block]]) -> np.ndarray:
+    """Which points of a grid have results, (point,)."""
     there = np.zeros(grid.size, bool)
     for numbers, _ in results:
         there[numbers] = True

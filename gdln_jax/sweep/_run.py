@@ -16,11 +16,11 @@ from jax.sharding import Mesh
 from gdln_jax import _distributed
 from gdln_jax.sweep import _progress
 from gdln_jax.sweep._axes import Axis, Grid
-from gdln_jax.sweep._plan import Plan, stored
+from gdln_jax.sweep._plan import Plan, mask, stored
 from gdln_jax.sweep._program import Block
 from gdln_jax.sweep._spec import Spec, make_spec
-from gdln_jax.sweep._static import check_labels, find_static
-from gdln_jax.sweep._store import Store, changes
+from gdln_jax.sweep._static import check_labels, find_static, trouble
+from gdln_jax.sweep._store import Store, SweepStoreError, changes
 
 # With a store a kill costs at most a sixteenth of a group, or this many runs.
 _PARTS, _LEAST = 16, 16
@@ -102,6 +102,22 @@ class Run:
             )  # fmt: skip
             return plan.run(progress)
 
+    def _may_write(self, held: contextlib.ExitStack, store: Store) -> bool:
+        """Hold the store, or let it be where nothing would be written: at the points that it lacks
+        fn cannot be traced, which is not kept.
+        """
+        try:
+            lacks = f"{self.missing} of {self.grid.size} points are not in it"
+            held.enter_context(store.writing(lacks))
+        except SweepStoreError:
+            there = mask(self.grid, store.found(self.grid))
+            for members in self.grid.groups:
+                left = members[~there[members]]
+                if len(left) and trouble(self.fn, self.grid, int(left[0]), self.key) is None:
+                    raise
+            return False
+        return True
+
     @contextlib.contextmanager
     def laid_out(self) -> Any:
         """Hold the store, if there is one and it lacks points; yields the points per chunk."""
@@ -112,8 +128,6 @@ class Run:
             return
         chunk = self.batch or min(points, max(_LEAST, math.ceil(points / _PARTS)))
         with contextlib.ExitStack() as held:
-            if _distributed.is_first():
-                lacks = f"{self.missing} of {self.grid.size} points are not in it"
-                held.enter_context(self.store.writing(lacks))
+            if _distributed.is_first() and self._may_write(held, self.store):
                 chunk = self.store.lay_out(self.axes, chunk, self.grid.static)["chunk"]
             yield int(_distributed.agreed(np.asarray(chunk)))

@@ -56,22 +56,21 @@ def find_static(
     open_axes = [axis for axis in axes if axis.name not in given]
     if not open_axes:
         return given
-    whole = Grid(axes, given, ())
-    if _trouble(fn, axes, open_axes, whole.point(0), key) is None:
+    if trouble(fn, Grid(axes, given, ()), 0, key) is None:
         return given
-    point = _point_that_works(fn, axes, whole, key)
-    traced: list[Axis] = []
+    found = frozenset(axis.name for axis in axes)
+    number = _point_that_works(fn, Grid(axes, found, ()), key)
     for axis in open_axes:
-        trouble = _trouble(fn, axes, [*traced, axis], point, key)
-        if trouble is None:
-            traced.append(axis)
+        failed = trouble(fn, Grid(axes, found - {axis.name}, ()), number, key)
+        if failed is None:
+            found -= {axis.name}
         elif not axis.is_whole:
             raise ValueError(
                 f"fn needs axis {axis.name!r} as a Python value and cannot be traced with it "
-                f"({type(trouble).__name__}: {_first_line(trouble)}). Make fn traceable, or pass "
+                f"({type(failed).__name__}: {_first_line(failed)}). Make fn traceable, or pass "
                 f"static=({axis.name!r},): one compiled program per value."
-            ) from trouble
-    return frozenset(axis.name for axis in axes) - {axis.name for axis in traced}
+            ) from failed
+    return found
 
 
 def check_labels(axes: tuple[Axis, ...], static: frozenset[str]) -> None:
@@ -101,36 +100,27 @@ def check_labels(axes: tuple[Axis, ...], static: frozenset[str]) -> None:
             )
 
 
-def _point_that_works(
-    fn: Callable[..., Any], axes: tuple[Axis, ...], grid: Grid, key: jax.Array
-) -> dict[str, Any]:
+def _point_that_works(fn: Callable[..., Any], grid: Grid, key: jax.Array) -> int:
+    """The number of a point that fn takes, of some that are tried."""
     numbers = np.unique(np.linspace(0, grid.size - 1, min(_PROBES, grid.size)).astype(int))
-    trouble: Exception | None = None
-    for number in numbers:
-        point = grid.point(int(number))
-        failed = _trouble(fn, axes, [], point, key)
+    errors = []
+    for number in numbers.tolist():
+        failed = trouble(fn, grid, number, key)
         if failed is None:
-            return point
-        trouble = trouble or failed
+            return number
+        errors.append(failed)
     raise ValueError(
         f"fn fails at all {len(numbers)} points that were tried; at {grid.point(0)}: "
-        f"{type(trouble).__name__}: {trouble}"
-    ) from trouble
+        f"{type(errors[0]).__name__}: {errors[0]}"
+    ) from errors[0]
 
 
-def _trouble(
-    fn: Callable[..., Any],
-    axes: tuple[Axis, ...],
-    traced: list[Axis],
-    point: dict[str, Any],
-    key: jax.Array,
-) -> Exception | None:
-    """What fn raises when only `traced` are traced, at a point; None if it can be traced."""
-    names = {axis.name for axis in traced}
-    fixed = {axis.name: point[axis.name] for axis in axes if axis.name not in names}
+def trouble(fn: Callable[..., Any], grid: Grid, number: int, key: jax.Array) -> Exception | None:
+    """What fn raises at a point when the axes that are not static are traced; None if it can be."""
+    fixed = grid.static_values(number)
     moving = {
         axis.name: jax.ShapeDtypeStruct((), jax.dtypes.canonicalize_dtype(axis.dtype))
-        for axis in traced
+        for axis in grid.traced
     }
     try:
         jax.eval_shape(lambda key, values: labelled(fn(key, **fixed, **values)), key, moving)
