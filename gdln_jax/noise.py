@@ -158,7 +158,8 @@ def learning_curves(
     P < N1, more than two layers, or noise in the inputs. Draw data and simulate those.
 
     **Raises:** `ValueError` that names the argument for P < N1, sigma < 0, a0 <= 0, an a0 per mode,
-    sbar < 0 or more modes than min(N1, N3), negative times, and what is no number.
+    sbar < 0 or more modes than min(N1, N3), negative times, and what is no number. Inside `jit`,
+    `vmap` or `grad`, where values cannot be seen, such a value gives NaN.
     """
     sizes = _checked_sizes(inputs, outputs, examples)
     nodes = check_integer(nodes, "nodes", minimum=2)
@@ -438,6 +439,7 @@ def _best_time(
     root = implicit_root(lambda *of: of[1], _slope)
     inside = root(jnp.zeros_like(start), start, *spectrum, a0, tau)
     time = jnp.where(never_helps, 0.0, inside)
+    time = jnp.where(jnp.isnan(lowest), jnp.nan, time)
     return (
         jnp.where(never_harms, jnp.inf, time),
         jnp.where(never_harms, facts["end"], _learned(time, spectrum, a0, tau) + constant),
@@ -509,13 +511,13 @@ def _checked(sbar: Any, sigma: Any, a0: Any, tau: Any, sizes: _Sizes) -> tuple[A
         _checked_strengths(sbar, sizes),
         _checked_sigma(sigma),
         _checked_a0(a0),
-        _real(tau, "tau", 0, lambda x: (x > 0) & np.isfinite(x), "a finite number above 0"),
+        _real(tau, "tau", 0, lambda x: (x > 0) & jnp.isfinite(x), "a finite number above 0"),
     )
 
 
 def _checked_strengths(sbar: Any, sizes: _Sizes) -> Array:
     wanted = "the teacher's strengths, finite numbers of at least 0"
-    strengths = _real(sbar, "sbar", 1, lambda x: (x >= 0) & np.isfinite(x), wanted)
+    strengths = _real(sbar, "sbar", 1, lambda x: (x >= 0) & jnp.isfinite(x), wanted)
     if not 1 <= len(strengths) <= sizes.rank:
         raise ValueError(
             f"sbar has {len(strengths)} modes; a teacher of {sizes.inputs} inputs and "
@@ -526,43 +528,39 @@ def _checked_strengths(sbar: Any, sizes: _Sizes) -> Array:
 
 def _checked_sigma(sigma: Any) -> Array:
     wanted = "a finite number of at least 0"
-    return _real(sigma, "sigma", 0, lambda x: (x >= 0) & np.isfinite(x), wanted)
+    return _real(sigma, "sigma", 0, lambda x: (x >= 0) & jnp.isfinite(x), wanted)
 
 
 def _checked_a0(a0: Any) -> Array:
     wanted = "one finite number above 0, the same for all modes (an unequal start has no formula)"
-    return _real(a0, "a0", 0, lambda x: (x > 0) & np.isfinite(x), wanted)
+    return _real(a0, "a0", 0, lambda x: (x > 0) & jnp.isfinite(x), wanted)
 
 
-def _real(
-    value: Any, name: str, ndim: int, good: Callable[[np.ndarray], Any], wanted: str
-) -> Array:
-    """Return `value` as a floating array of `ndim` axes whose known elements are all `good`."""
+def _real(value: Any, name: str, ndim: int, good: Callable[[Array], Array], wanted: str) -> Array:
+    """Return `value` as an array of `ndim` axes whose elements are `good`, or NaN if traced."""
     try:
         array = jnp.asarray(value)
     except (TypeError, ValueError):  # no array at all, or rows of unequal length
         array = None
-    if array is None or not (
-        jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)
-    ):
-        what = (
-            repr(value)
-            if isinstance(value, str | complex | bool) or value is None
-            else (f"a {type(value).__name__}")
-        )
+    numbers = jnp.floating, jnp.integer
+    if array is None or not any(jnp.issubdtype(array.dtype, kind) for kind in numbers):
+        plain = isinstance(value, str | complex | bool) or value is None
+        what = repr(value) if plain else f"a {type(value).__name__}"
+        if array is not None and not plain:
+            what += f" of {array.dtype}"
         raise ValueError(f"{name} is {what}; it must be {wanted}.")
     if array.ndim != ndim:
         shape = "one axis" if ndim else "no axis"
         raise ValueError(f"{name} has shape {array.shape}; it must have {shape}: {wanted}.")
-    if is_concrete(array):
-        numbers = np.asarray(array)
-        fine = np.asarray(good(numbers))
-        if not np.all(fine):
-            which = f"{name}[{np.argmin(fine)}]" if ndim else name
-            raise ValueError(f"{which} is {numbers[~fine][0]}; it must be {wanted}.")
-    return array
+    fine = good(array)
+    if is_concrete(fine) and not np.all(fine):
+        which = f"{name}[{np.argmin(fine)}]" if ndim else name
+        raise ValueError(
+            f"{which} is {np.asarray(array)[~np.asarray(fine)][0]}; it must be {wanted}."
+        )
+    return jnp.where(fine, array, jnp.nan)
 
 
 def _same_dtype(*arrays: Array) -> list[Array]:
-    dtype = jnp.result_type(*arrays, 1.0)
+    dtype = jnp.promote_types(jnp.result_type(*arrays, 1.0), jnp.float32)
     return [array.astype(dtype) for array in arrays]

@@ -499,6 +499,18 @@ def test_single_precision(name):
     np.testing.assert_allclose(single.train, double.train, rtol=1e-5, atol=1e-5)
 
 
+def test_what_would_be_refused_is_nan_where_it_is_traced():
+    good = np.array([3.0, 2.0, 1.0, 0.3, 0.01, 2.0])
+    p = np.array([good, *(good * np.where(np.arange(6) == k, -1, 1) for k in range(1, 6))])
+    curves = jax.jit(
+        jax.vmap(
+            lambda p: noise.learning_curves(p[:3], 100, 50, 200, p[3], p[4], TIMES, tau=p[5]).test
+        )
+    )(p)
+    assert np.array_equal(np.isnan(curves[:, 1]), [False] + [True] * 5)
+    assert np.all(np.isnan(jax.jit(best_of)(p[3])))
+
+
 def test_refusals(refused_plainly):
     refused_plainly("""
 import jax, jax.numpy as jnp, numpy as np
@@ -524,7 +536,8 @@ wrong = {
     "sbar has 11 modes": dict(sbar=np.ones(11)),
     "sbar has 0 modes": dict(sbar=[]),
     "sbar is a Task": dict(sbar=task),
-    "sbar is a list": dict(sbar=[[1.0], [2.0, 3.0]]),
+    "sbar is a list; it must be": dict(sbar=[[1.0], [2.0, 3.0]]),
+    "sbar is a list of complex": dict(sbar=[3j]),
 }
 attempts = []
 for words, change in wrong.items():
