@@ -100,9 +100,9 @@ def check_predicts(model: Any) -> None:
     check_model(model)
     if not callable(model):
         raise ValueError(
-            f"model is a {type(model).__name__}, which cannot be called: this loss needs a model "
-            "that maps data to {output node: predictions}, such as a gdln.GatedNetwork; for other "
-            "pytrees pass a loss of your own, loss(model, data)."
+            f"model is a {type(model).__name__}, which cannot be called: pass a model that maps "
+            "data to {output node: predictions}, such as a gdln.GatedNetwork. Other pytrees learn "
+            "by a loss of your own, loss(model, data)."
         )
 
 

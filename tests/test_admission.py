@@ -22,8 +22,10 @@ from gdln_jax import (
     gates,
     images,
     init,
+    measures,
     mse,
     pack,
+    race,
     relu,
     tasks,
 )
@@ -328,6 +330,12 @@ class TestExamplesOfWeightZero:
         slope = jax.grad(lambda d: mse(NET, d))(data).weights
         np.testing.assert_allclose(slope[1], 0.5 * (2 - 0.06) ** 2, rtol=1e-14)
 
+    def test_errors_of_groups(self):
+        groups = np.array([0, 1, 0])
+        found = measures.error_by_group(self.gated, self.huge, groups, 2)
+        wanted = measures.error_by_group(self.gated, self.few, groups[:2], 2)
+        np.testing.assert_allclose(found, wanted, rtol=1e-14)
+
     def test_power_of_units(self):
         power = relu.unit_power(self.rectified, self.huge)
         np.testing.assert_allclose(power, relu.unit_power(self.rectified, self.few), rtol=1e-14)
@@ -366,6 +374,26 @@ class TestExamplesOfWeightZero:
             with pytest.raises(ValueError, match=words):
                 self.huge.take(index)
         np.testing.assert_array_equal(self.huge.take([-2, 0]).inputs["x"], [[0, 1], [1, 0]])
+
+
+class TestRaces:
+    @pytest.mark.parametrize(
+        ("bad", "words"),
+        [
+            (np.array([1, 2j]), "rates has dtype complex128; it must hold real"),
+            (jnp.ones(2, jnp.bfloat16), "rates has dtype bfloat16"),
+            (np.ma.masked_equal([1.0, 9], 9), "rates has 1 masked"),
+        ],
+    )
+    def test_rates(self, bad, words):
+        with pytest.raises(ValueError, match=words):
+            race.LotkaVolterra(bad)
+
+    def test_copies(self):
+        rates = aligned([1.0, 2.0])
+        made = race.LotkaVolterra(rates)
+        rates[:] = 7
+        np.testing.assert_array_equal(made.rates, [1, 2])
 
 
 class TestLearnedGates:
@@ -434,7 +462,7 @@ def test_mix_ups_are_answered_in_words(refused_plainly):
     refused_plainly("""
 import equinox as eqx, jax, jax.numpy as jnp, numpy as np, optax
 from gdln_jax import *
-from gdln_jax import gates, init, relu, tasks
+from gdln_jax import gates, init, measures, relu, tasks
 task = tasks.hierarchy(2, (1, 1), width=2)
 graph, data = task.graph, task.data
 key = jax.random.key(0)
@@ -486,6 +514,10 @@ attempts = [
     (lambda: path_sum_gradient(data, net), "net is a GatedData, not a GatedNetwork"),
     (lambda: gates.LearnedGates(r, ["h1"]), "network is a Reduction, not a GatedNetwork"),
     (lambda: gates.with_gates(net, {"h1": 1.0}), "data is a GatedNetwork, not GatedData"),
+    (lambda: measures.balancedness(data), "net is a GatedData, not a GatedNetwork"),
+    (lambda: measures.conserved(rectified, "h1"), "net is a ReLUNetwork, not a GatedNetwork"),
+    (lambda: measures.empirical_ntk(data, net), "model is a GatedData; the model comes first"),
+    (lambda: measures.error_by_group(net, task, [0, 1], 2), "data is a Task, not GatedData"),
     (lambda: gates.retention(net, data), "model is a GatedNetwork; pass a LearnedGates"),
 ]
 """)

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from gdln_jax._boundary import check_gated_data, check_predicts
 from gdln_jax._data import GatedData
-from gdln_jax._network import GatedNetwork
+from gdln_jax._network import GatedNetwork, check_network
 from gdln_jax._norms import quotient
 
 
@@ -35,6 +36,7 @@ def input_output_maps(net: GatedNetwork) -> Float[Array, "input output y x"]:
 
     **Raises:** `ValueError` unless all inputs have one width and all outputs have one width.
     """
+    check_network(net)
     graph = net.graph
     for name, ends in (("input", graph.inputs), ("output", graph.outputs)):
         if len({graph.nodes[node] for node in ends}) > 1:
@@ -96,16 +98,18 @@ def error_by_group(
     their weights. Where the targets of a group are all 0, the mean squared norm of its predictions;
     NaN, with derivative 0, for a group without weight.
     """
+    check_predicts(model)
+    check_gated_data(data)
     outputs = model(data)
 
     def total(per_example: Any) -> Array:
-        return jax.ops.segment_sum(
-            data.weights * per_example, jnp.asarray(groups), num_segments=num_groups
-        )
+        return jax.ops.segment_sum(per_example, jnp.asarray(groups), num_segments=num_groups)
 
     def square(vectors: Any) -> Array:
-        return total(sum(jnp.sum(jnp.square(vectors(k)), axis=-1) for k in data.targets))
+        # Weights times values, not their squares: 0 times infinity would be NaN.
+        parts = (data.weights[:, None] * vectors(k) * vectors(k) for k in data.targets)
+        return total(sum(jnp.sum(part, axis=-1) for part in parts))
 
     missed, wanted = square(lambda k: data.targets[k] - outputs[k]), square(data.targets.get)
-    mean = quotient(missed, total(1.0), at_zero=jnp.nan)
+    mean = quotient(missed, total(data.weights), at_zero=jnp.nan)
     return quotient(missed, wanted, at_zero=mean)

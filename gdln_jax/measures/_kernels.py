@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from gdln_jax._boundary import check_predicts
 from gdln_jax._norms import norm, quotient
 
 
@@ -37,6 +38,7 @@ def empirical_ntk(
     - `block`: rows of the kernel made at a time. Memory is the kernel, (n k)^2 numbers, and
       `block` times the weights; the cost is 2 n k passes through the network.
     """
+    check_predicts(model)
     moving, still = eqx.partition(model, eqx.is_inexact_array)
     read = _side_by_side if readout is None else readout
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax._lapack import one_by_one
-from gdln_jax._network import GatedNetwork
+from gdln_jax._network import GatedNetwork, check_network
 from gdln_jax._norms import norm, quotient
 
 
@@ -164,6 +164,7 @@ def conserved(net: GatedNetwork, node: str) -> Float[Array, "width width"]:
 
     **Raises:** `ValueError` when `node` is no hidden node.
     """
+    check_network(net)
     graph = net.graph
     if node not in graph.hidden:
         raise ValueError(
@@ -181,6 +182,7 @@ def balancedness(net: GatedNetwork) -> dict[str, Float[Array, ""]]:
     balanced (C = 0 in N Eq. 15), where small initial weights lead. Weights that are 0 are balanced;
     the derivative of a balanced node is 0.
     """
+    check_network(net)
     result = {}
     for node in net.graph.hidden:
         arriving = [net.weights[edge.name] for edge in net.graph.incoming[node]]

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import diffrax
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from gdln_jax._arrays import check_dense, check_real
 from gdln_jax._boundary import check_positive_if_known, check_resolved
 from gdln_jax._data import is_concrete
 from gdln_jax._trajectory import GAVE_UP, OK
@@ -19,15 +21,23 @@ from gdln_jax._trajectory import GAVE_UP, OK
 MAX_STEPS = 100_000
 
 
-def as_floats(value: Any) -> Array:
-    """An array of the default float type (float64 when JAX is in 64-bit mode)."""
-    array = jnp.asarray(value)
+def as_floats(value: Any, name: str = "the array") -> Array:
+    """A copy as an array of floats; whole numbers become JAX's default float.
+
+    **Raises:** `ValueError` for sparse or masked arrays, what holds no real numbers, and precisions
+    below float32.
+    """
+    if not isinstance(value, jax.Array):
+        check_dense(value, name)
+        value = np.asarray(value)
+    check_real(value.dtype, name)
+    array = jnp.array(value)
     return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
 
 
 def strengths_vector(value: Any, size: int, name: str) -> Float[Array, " pathway"]:
     """Initial strengths: one non-negative finite number per pathway, at least one positive."""
-    array = as_floats(value)
+    array = as_floats(value, name)
     if array.shape != (size,):
         raise ValueError(
             f"{name} has shape {array.shape}; it needs one entry per pathway, shape ({size},). "
@@ -47,7 +57,7 @@ def strengths_vector(value: Any, size: int, name: str) -> Float[Array, " pathway
 
 def times_vector(ts: Any) -> Float[Array, " time"]:
     """Times at which a solution is wanted: one axis, from 0 on, never decreasing."""
-    array = as_floats(ts)
+    array = as_floats(ts, "ts")
     if array.ndim != 1 or array.shape[0] == 0:
         raise ValueError(f"ts has shape {array.shape}; give times along one axis, as in [0.0, t].")
     if is_concrete(array):

@@ -83,10 +83,10 @@ class LotkaVolterra(eqx.Module):
     drive: Callable[[Any], Any] | None
 
     def __init__(self, rates: Any, s_max: Any = 1.0, drive: Callable[[Any], Any] | None = None):
-        self.rates = as_floats(rates)
+        self.rates = as_floats(rates, "rates")
         if self.rates.ndim != 1 or self.rates.shape[0] == 0:
             raise ValueError(f"rates has shape {self.rates.shape}; give one rate per pathway.")
-        self.s_max = as_floats(s_max).astype(self.rates.dtype)
+        self.s_max = as_floats(s_max, "s_max").astype(self.rates.dtype)
         if self.s_max.shape != ():
             raise ValueError(f"s_max has shape {self.s_max.shape}; all pathways share one number.")
         if drive is not None and not callable(drive):

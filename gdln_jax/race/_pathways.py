@@ -69,7 +69,7 @@ class Pathways(eqx.Module):
 
     def __init__(self, S: Any, D: Any, depth: int = 2, paths: tuple[Path, ...] | None = None):
         self.paths = paths
-        self.S, self.D = as_floats(S), as_floats(D)
+        self.S, self.D = as_floats(S, "S"), as_floats(D, "D")
         self.depth = check_integer(depth, "depth", minimum=2)
         if self.S.ndim != 1 or self.S.shape[0] == 0:
             raise ValueError(f"S has shape {self.S.shape}; give one correlation per pathway.")
