@@ -99,6 +99,51 @@ def _normal_norms(
     return off, total
 
 
+def span_leak(
+    packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...], size: float, *, seed: int
+) -> float:
+    """Relative norm of the gradient's part outside the span of full frames; the worst of several.
+
+    The points are random matrices M_e of about `size`, W_e = U_e M_e V_e^T, and the span holds
+    all such weights. `packed` as in `normal_component`.
+    """
+    rng = np.random.default_rng(seed + 2)
+    count = u[0].shape[-1]
+    worst = 0.0
+    for factor in _SIZES:
+        spread = factor * size / np.sqrt(count)
+        matrices = tuple(
+            jnp.asarray(spread * rng.normal(size=(len(stack), count, count))) for stack in u
+        )
+        off, total = _leak_norms(packed, u, v, matrices)
+        if float(total) > 0:
+            worst = max(worst, float(jnp.sqrt(off / total)))
+    return worst
+
+
+@eqx.filter_jit
+def _leak_norms(
+    packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...], matrices: tuple[Array, ...]
+) -> tuple[Array, Array]:
+    def embed(parts: tuple[Array, ...]) -> tuple[Array, ...]:
+        return tuple(
+            jnp.einsum("etm,emn,esn->ets", uk, part, vk)
+            for uk, part, vk in zip(u, parts, v, strict=True)
+        )
+
+    gradient = jax.grad(lambda w: mse(GatedNetwork.from_stacks(packed.graph, w), packed))(
+        embed(matrices)
+    )
+    along = tuple(
+        jnp.einsum("etm,ets,esn->emn", uk, g, vk) for uk, g, vk in zip(u, gradient, v, strict=True)
+    )
+    off, total = jnp.zeros(()), jnp.zeros(())
+    for g, inside in zip(gradient, embed(along), strict=True):
+        off += jnp.sum(jnp.square(g - inside))
+        total += jnp.sum(jnp.square(g))
+    return off, total
+
+
 def tied_classes(mode_data: ModeData, scale: np.ndarray, *, seed: int) -> np.ndarray:
     """Classes of edges that stay equal when each bundle of parallel edges starts equal."""
     bundles = mode_data.graph.bundles

@@ -1,8 +1,8 @@
 """The coupled form: frames that span what the dynamics can reach, with full matrices inside.
 
-Exact by construction for starts on the aligned manifold: inputs act through the span of the
-data, outputs through the span of the targets and of the frames, hidden layers through as many
-directions as there are modes. Floor 3, below the reduction: may import floors 0 to 2.
+Exact by construction for starts inside: inputs act through the span of the data, outputs through
+the span of the targets and of the frames, a hidden node through the directions of its frame, one
+for each mode that passes there. Floor 3, below the reduction: may import floors 0 to 2.
 """
 
 import equinox as eqx
@@ -12,73 +12,73 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gdln_jax._graph import Graph
-from gdln_jax._modes import ModeStrengths
-from gdln_jax._network import EdgeView, propagate
+from gdln_jax._modes import MatrixStrengths, ModeStrengths
+from gdln_jax._network import propagate
 from gdln_jax._plan import OutputTable, PackedData
 from gdln_jax._units import input_owners
 
-# Directions in which data vary less than this, relative to the most varying one, are rounding.
-_RANK = 1e-12
-
-
-class MatrixStrengths(eqx.Module):
-    """Mode matrices U_e^T W_e V_e of every edge; reads like a mapping edge -> (..., mode, mode)."""
-
-    graph: Graph = eqx.field(static=True)
-    stacks: tuple[Array, ...]
-
-    def __getitem__(self, name: str) -> Array:
-        """Matrix (..., mode, mode) of one edge."""
-        return EdgeView(self.graph, self.stacks)[name]
-
-    def __iter__(self):
-        return (edge.name for edge in self.graph.edges)
-
-    def __len__(self) -> int:
-        return len(self.graph.edges)
-
-    def __repr__(self) -> str:
-        return f"MatrixStrengths({len(self)} edges x {self.stacks[0].shape[-2:]})"
+# Directions in which data vary less than this, relative to the most varying one, are rounding; so
+# are rows below this beside the largest of their node.
+_RANK, _NOISE = 1e-12, 1e-14
 
 
 class Coupled(eqx.Module):
     """A network in reduced coordinates whose dynamics are those of the full one on the span.
 
-    `data`: the packed data seen through the bases; `left`, `right`: per bundle the frames U_e and
-    V_e in them, (edge, reduced width, mode). Weights in these coordinates are one stack (edge,
-    reduced |target|, reduced |source|) per bundle.
+    - `data`: the packed data seen through orthonormal bases of the spans.
+    - `u`, `v`: per bundle frames (edge, width, column) of the spans: those of the modes, then what
+      the span has beyond them, padded with zero columns.
+    - `left`, `right`: the same frames in the bases, (edge, reduced width, column). Weights in
+      these coordinates are one stack (edge, reduced |target|, reduced |source|) per bundle.
     """
 
     data: PackedData
+    u: tuple[Array, ...]
+    v: tuple[Array, ...]
     left: tuple[Array, ...]
     right: tuple[Array, ...]
 
-    def start(self, b: ModeStrengths) -> MatrixStrengths:
-        """Reduced weights of aligned strengths."""
-        return MatrixStrengths(
-            b.graph,
-            tuple(
-                jnp.einsum("etm,em,esm->ets", u, x, v)
-                for u, x, v in zip(self.left, b.stacks, self.right, strict=True)
-            ),
-        )
+    @property
+    def size(self) -> int:
+        """Rows and columns of the matrix of an edge: modes, and what the spans have beyond."""
+        return self.u[0].shape[-1]
 
-    def read(self, weights: MatrixStrengths) -> MatrixStrengths:
-        """Mode matrices U_e^T W_e V_e of (a trajectory of) reduced weights."""
+    def start(self, b: ModeStrengths | MatrixStrengths) -> tuple[Array, ...]:
+        """Reduced weights of strengths or of matrices."""
+        return _between(self.left, b, self.right)
+
+    def weights(self, b: MatrixStrengths) -> tuple[Array, ...]:
+        """Weights W_e = U_e M_e V_e^T of the full network."""
+        return _between(self.u, b, self.v)
+
+    def read(self, graph: Graph, weights: tuple[Array, ...]) -> MatrixStrengths:
+        """Matrices U_e^T W_e V_e of (a trajectory of) reduced weights."""
         return MatrixStrengths(
-            weights.graph,
+            graph,
             tuple(
                 jnp.einsum("etm,...ets,esn->...emn", u, stack, v)
-                for u, stack, v in zip(self.left, weights.stacks, self.right, strict=True)
+                for u, stack, v in zip(self.left, weights, self.right, strict=True)
             ),
         )
 
 
-def coupled_loss(weights: MatrixStrengths, data: PackedData) -> Float[Array, ""]:
+def _between(
+    left: tuple[Array, ...], b: ModeStrengths | MatrixStrengths, right: tuple[Array, ...]
+) -> tuple[Array, ...]:
+    parts = zip(left, b.stacks, right, strict=True)
+    if isinstance(b, MatrixStrengths):
+        return tuple(jnp.einsum("etm,emn,esn->ets", u, x, v) for u, x, v in parts)
+    modes = b.stacks[0].shape[-1]
+    return tuple(
+        jnp.einsum("etm,em,esm->ets", u[..., :modes], x, v[..., :modes]) for u, x, v in parts
+    )
+
+
+def coupled_loss(weights: tuple[Array, ...], data: PackedData) -> Float[Array, ""]:
     """The loss of the full network at reduced weights."""
 
     def product(k: int, edges: Array | None, x: Array) -> Array:
-        stack = weights.stacks[k] if edges is None else weights.stacks[k][edges]
+        stack = weights[k] if edges is None else weights[k][edges]
         return jnp.einsum("cts,cprs->cprt", stack, x, precision=jax.lax.Precision.HIGHEST)
 
     loss = jnp.zeros(())
@@ -94,10 +94,10 @@ def coupled_loss(weights: MatrixStrengths, data: PackedData) -> Float[Array, ""]
     return loss
 
 
-def couple(packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...], modes: int) -> Coupled:
+def couple(packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...]) -> Coupled:
     """Rotate the data of a network into the spans that its dynamics can reach."""
     graph = packed.graph
-    bases = _bases(packed, u, v, modes)
+    bases, ranks = _bases(packed, u, v)
     inputs, outputs, silent = [], [], []
     for c, names in enumerate(graph.classes.values()):
         x = packed.inputs[c]
@@ -113,14 +113,45 @@ def couple(packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...], modes
         graph, tuple(inputs), packed.stages, tuple(outputs), tuple(silent), packed.counts,
         packed.num_examples,
     )  # fmt: skip
-    left, right = [], []
-    for k, bundle in enumerate(graph.bundles):
-        ends = [graph.edge(name) for name in bundle.edges]
-        targets = np.stack([bases[edge.target] for edge in ends])
-        sources = np.stack([bases[edge.source] for edge in ends])
-        left.append(jnp.einsum("etq,etm->eqm", targets, u[k]))
-        right.append(jnp.einsum("esq,esm->eqm", sources, v[k]))
-    return Coupled(data, tuple(left), tuple(right))
+    ends = [[graph.edge(name) for name in bundle.edges] for bundle in graph.bundles]
+    targets = [[edge.target for edge in edges] for edges in ends]
+    sources = [[edge.source for edge in edges] for edges in ends]
+    own = {name: basis[:, : ranks[name]] for name, basis in bases.items()}
+    beyond = [
+        [[_beyond(own[name], frame) for name, frame in zip(*pair, strict=True)] for pair in pairs]
+        for pairs in (zip(targets, u, strict=True), zip(sources, v, strict=True))
+    ]
+    size = u[0].shape[-1] + max(x.shape[1] for side in beyond for part in side for x in part)
+    full = [
+        tuple(
+            np.stack([_side_by_side(frame, x, size) for frame, x in zip(*pair, strict=True)])
+            for pair in zip(frames, rest, strict=True)
+        )
+        for frames, rest in zip((u, v), beyond, strict=True)
+    ]
+    reduced = [
+        tuple(
+            jnp.einsum("ewq,ewm->eqm", np.stack([bases[name] for name in names]), frames)
+            for names, frames in zip(nodes, stacks, strict=True)
+        )
+        for nodes, stacks in zip((targets, sources), full, strict=True)
+    ]
+    u, v = (tuple(jnp.asarray(frames) for frames in stacks) for stacks in full)
+    return Coupled(data, u, v, *reduced)
+
+
+def _beyond(basis: np.ndarray, frame: Array) -> np.ndarray:
+    """Orthonormal directions (width, _) of the span of `basis` outside the columns of `frame`."""
+    rest = basis - np.asarray(frame) @ (np.asarray(frame).T @ basis)
+    left, sizes, _ = np.linalg.svd(rest, full_matrices=False)
+    return left[:, sizes > 0.5]  # they are 0 or 1
+
+
+def _side_by_side(frame: Array, more: np.ndarray, size: int) -> np.ndarray:
+    wide = np.zeros((len(frame), size))
+    wide[:, : frame.shape[1]] = frame
+    wide[:, frame.shape[1] : frame.shape[1] + more.shape[1]] = more
+    return wide
 
 
 def _rotated_table(
@@ -134,9 +165,12 @@ def _rotated_table(
 
 
 def _bases(
-    packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...], modes: int
-) -> dict[str, np.ndarray]:
-    """Per node an orthonormal basis (width, reduced width); one reduced width per class."""
+    packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...]
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """Per node an orthonormal basis (width, reduced width), and the rank of the node's own span.
+
+    The reduced width is one per class, so basis vectors beyond the rank are never reached.
+    """
     graph = packed.graph
     spans: dict[str, list[np.ndarray]] = {name: [] for name in graph.nodes}
     for k, bundle in enumerate(graph.bundles):
@@ -153,24 +187,22 @@ def _bases(
             if table is not None:
                 for p, i in enumerate(np.asarray(table.node).tolist()):
                     spans[names[i]].append(np.asarray(table.target[p]))
-    bases = {}
+    bases, ranks = {}, {}
     for names in graph.classes.values():
-        pairs = {name: _principal(graph, spans[name], name, modes) for name in names}
-        rank = max(r for _, r in pairs.values())
-        bases.update({name: basis[:, :rank] for name, (basis, _) in pairs.items()})
-    return bases
+        found = {name: _principal(spans[name]) for name in names}
+        ranks.update({name: rank for name, (_, rank) in found.items()})
+        width = max(ranks[name] for name in names)
+        bases.update({name: basis[:, :width] for name, (basis, _) in found.items()})
+    return bases, ranks
 
 
-def _principal(
-    graph: Graph, span: list[np.ndarray], name: str, modes: int
-) -> tuple[np.ndarray, int]:
+def _principal(span: list[np.ndarray]) -> tuple[np.ndarray, int]:
     """A full orthonormal basis whose first vectors span the given rows, and their number."""
-    width = graph.nodes[name]
-    if name in graph.hidden:
-        return np.eye(width), min(width, modes)
-    # Every row counts alike, so that directions of small data are not taken for rounding.
     rows = np.concatenate(span)
-    sizes = np.linalg.norm(rows, axis=1, keepdims=True)
-    rows = rows[sizes[:, 0] > 0] / sizes[sizes[:, 0] > 0]
+    # Every row counts alike, so that directions of small data are not taken for rounding, unless
+    # the row is rounding itself.
+    sizes = np.linalg.norm(rows, axis=1)
+    there = sizes > _NOISE * sizes.max(initial=0.0)
+    rows = rows[there] / sizes[there, None]
     _, values, right = np.linalg.svd(rows, full_matrices=True)
     return right.T, max(int(np.sum(values > _RANK * values.max(initial=0.0))), 1)

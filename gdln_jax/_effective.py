@@ -85,6 +85,7 @@ def effective_initial(
     if reduction.coupled:
         raise ValueError("effective_initial needs a diagonal reduction, not a coupled one.")
     strengths, misalignment = reduction.project(net)
+    assert isinstance(strengths, ModeStrengths)
     masks = reduction.mode_data.masks
     layers = np.stack([_layer_mean(*pair) for pair in zip(strengths.stacks, masks, strict=True)])
     fit: tuple[Any, Any, Any] = (None, None, None)

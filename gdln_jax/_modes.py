@@ -6,7 +6,7 @@ block collapse to one. Floor 2: may import floors 0 and 1 and `_network`.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,17 +21,70 @@ from gdln_jax._network import EdgeView, gather, scatter
 from gdln_jax._plan import Stage
 
 
-class ModeStrengths(SeveralArrays, eqx.Module):
-    """Mode strengths b_e of every edge; reads like a mapping edge -> (..., mode).
+class EdgeArrays(SeveralArrays, eqx.Module):
+    """One array per edge, read like a mapping edge -> array with any leading axes.
 
-    The leaves are one stack (edge, mode) per bundle of the graph, so that compile time does not
+    The leaves are one stack (edge, ...) per bundle of the graph, so that compile time does not
     grow with the number of edges.
     """
 
     _reads = "x[name]"
 
     graph: Graph = eqx.field(static=True)
-    stacks: tuple[Float[Array, "*batch _ mode"], ...]
+    stacks: tuple[Array, ...]
+    core: ClassVar[int]
+
+    def __getitem__(self, name: str) -> Array:
+        """The array of one edge."""
+        return EdgeView(self.graph, self.stacks, core=self.core)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (edge.name for edge in self.graph.edges)
+
+    def __len__(self) -> int:
+        return len(self.graph.edges)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.graph.edge_index
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The array of one edge, or `default` if the graph has no such edge."""
+        return self[name] if name in self.graph.edge_index else default
+
+    def keys(self) -> list[str]:
+        """Names of the edges."""
+        return list(self)
+
+    def values(self) -> list[Array]:
+        """Arrays in the order of `keys`."""
+        return [self[name] for name in self]
+
+    def items(self) -> list[tuple[str, Array]]:
+        """Pairs (edge, array)."""
+        return [(name, self[name]) for name in self]
+
+    def _check(self, graph: Graph, shape: tuple[int, ...]) -> None:
+        """Raise `ValueError` unless these are one array of `shape` for each edge of `graph`."""
+        if self.graph != graph:
+            raise ValueError("b holds the strengths of another graph than the reduction's.")
+        found = self.stacks[0].shape
+        if found[-1] != shape[-1]:
+            raise ValueError(f"b has {found[-1]} modes per edge, the reduction has {shape[-1]}.")
+        batch = found[: len(found) - 1 - len(shape)]
+        if batch:
+            raise ValueError(
+                f"b holds a batch or a run of shape {batch}; pass one of them, for example the "
+                "last one: jax.tree.map(lambda x: x[-1], b)."
+            )
+
+
+Mapping.register(EdgeArrays)  # type: ignore[attr-defined]
+
+
+class ModeStrengths(EdgeArrays):
+    """Mode strengths b_e of every edge; reads like a mapping edge -> (..., mode)."""
+
+    core: ClassVar[int] = 1
 
     @classmethod
     def make(cls, graph: Graph, modes: int, b: Any) -> "ModeStrengths":
@@ -41,11 +94,7 @@ class ModeStrengths(SeveralArrays, eqx.Module):
         entries that is neither 1 nor the number of modes, or for strengths of another graph.
         """
         if isinstance(b, ModeStrengths):
-            if b.graph != graph:
-                raise ValueError("b holds the strengths of another graph than the reduction's.")
-            found = b.stacks[0].shape[-1]
-            if found != modes:
-                raise ValueError(f"b has {found} modes per edge, the reduction has {modes}.")
+            b._check(graph, (modes,))
             return b
         if not isinstance(b, Mapping):
             row = jnp.asarray(_row(b, modes, "b"))
@@ -64,35 +113,65 @@ class ModeStrengths(SeveralArrays, eqx.Module):
             ),
         )
 
-    def __getitem__(self, name: str) -> Array:
-        """Strengths (..., mode) of one edge."""
-        return EdgeView(self.graph, self.stacks, core=1)[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return (edge.name for edge in self.graph.edges)
-
-    def __len__(self) -> int:
-        return len(self.graph.edges)
-
-    def keys(self) -> list[str]:
-        """Names of the edges."""
-        return list(self)
-
-    def values(self) -> list[Array]:
-        """Strengths in the order of `keys`."""
-        return [self[name] for name in self]
-
-    def items(self) -> list[tuple[str, Array]]:
-        """Pairs (edge, strengths)."""
-        return [(name, self[name]) for name in self]
-
     def __repr__(self) -> str:
         stack = self.stacks[0]
         batch = f", batch {stack.shape[:-2]}" if stack.ndim > 2 else ""
         return f"ModeStrengths({len(self)} edges x {stack.shape[-1]} modes{batch})"
 
 
-Mapping.register(ModeStrengths)  # type: ignore[attr-defined]
+class MatrixStrengths(EdgeArrays):
+    """Mode matrices U_e^T W_e V_e of every edge; a mapping edge -> (..., mode, mode)."""
+
+    core: ClassVar[int] = 2
+
+    @classmethod
+    def make(cls, graph: Graph, size: int, modes: int, b: Any) -> "MatrixStrengths":
+        """Make matrices (size, size) from edge -> matrix, or strengths for the diagonal.
+
+        **Raises:** `ValueError` that names the edge, as `ModeStrengths.make`.
+        """
+        if isinstance(b, MatrixStrengths):
+            b._check(graph, (size, size))
+            return b
+        full = {name: value for name, value in b.items() if _is_matrix(value)}
+        for name, value in full.items():
+            if np.shape(value) != (size, size):
+                raise ValueError(
+                    f"b[{name!r}] has shape {np.shape(value)}; a matrix U_e^T W_e V_e in the "
+                    f"frames of this reduction is ({size}, {size}), without time or batch axes."
+                )
+        flat = ModeStrengths.make(graph, modes, {**b, **dict.fromkeys(full, 0.0)})
+        dtype = jnp.result_type(float)
+
+        def matrix(name: str) -> Array:
+            if name in full:
+                return jnp.asarray(full[name], dtype)
+            return jnp.diag(jnp.pad(flat[name], (0, size - modes)))
+
+        return cls(
+            graph,
+            tuple(jnp.stack([matrix(name) for name in bundle.edges]) for bundle in graph.bundles),
+        )
+
+    def __repr__(self) -> str:
+        stack = self.stacks[0]
+        batch = f", batch {stack.shape[:-3]}" if stack.ndim > 3 else ""
+        return f"MatrixStrengths({len(self)} edges x {stack.shape[-2:]}{batch})"
+
+
+def holds_matrices(b: Any) -> bool:
+    """Whether strengths are given as matrices for some edge."""
+    if isinstance(b, MatrixStrengths):
+        return True
+    is_mapping = isinstance(b, Mapping) and not isinstance(b, ModeStrengths)
+    return is_mapping and any(_is_matrix(value) for value in b.values())
+
+
+def _is_matrix(value: Any) -> bool:
+    try:
+        return np.ndim(value) >= 2
+    except ValueError:  # rows of unequal length
+        return False
 
 
 class FrameView(ArrayMapping[tuple[Array, Array]]):

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from gdln_jax._modes import ModeStrengths
+from gdln_jax._modes import EdgeArrays
 from gdln_jax._statistics import Path, PathStatistics
 
 
@@ -27,7 +27,7 @@ class PathTable(eqx.Module):
     variances: dict[tuple[Path, Path], Array]
     overlaps: dict[tuple[Path, Path], Array]
 
-    def gradient(self, b: ModeStrengths | Mapping[str, Array]) -> dict[str, Array]:
+    def gradient(self, b: EdgeArrays | Mapping[str, Array]) -> dict[str, Array]:
         r"""Right-hand side of N Eq. 10 by enumeration:
         $\sum_{p \ni e} B_{p \setminus e}[S(p) - \sum_j U_p^T U_j B_j D(j,p)]$.
         """

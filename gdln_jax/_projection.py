@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from gdln_jax._modes import ModeStrengths
+from gdln_jax._modes import FrameView, MatrixStrengths, ModeStrengths
 from gdln_jax._network import GatedNetwork
 
 # Alternating Procrustes rounds; each can only raise the captured strength, and 50 leave changes
@@ -26,20 +26,59 @@ def project(
     reading = _Reading(net, u, v)
     frames = reading.embedded()
     if align and reading.rest(frames) > 1e-12:
-        walked = reading.walked()
-        if 1 - reading.rest(walked) >= _ALIGNED:
-            frames = reading.positive(reading.polished(walked, signed=False))
-        else:
-            frames = reading.polished(frames, signed=True)
+        frames = reading.aligned(frames)
     b, misalignment = {}, {}
     for name, w in reading.weights.items():
         left, right = reading.ends(name, frames)
         b[name] = reading.strengths(name, frames)
-        rest = np.linalg.norm(w - (left * b[name]) @ right.T)
-        misalignment[name] = float(rest / max(np.linalg.norm(w), 1e-300))
+        misalignment[name] = _share(w - (left * b[name]) @ right.T, w)
+    return ModeStrengths(net.graph, _stacked(net, b)), misalignment
+
+
+def project_matrices(
+    net: GatedNetwork,
+    u: tuple[Array, ...],
+    v: tuple[Array, ...],
+    spans: FrameView,
+    align: bool,
+) -> tuple[MatrixStrengths, dict[str, float]]:
+    """Matrices M_e = R_t^T W_e R_s and ||W_e - R_t M_e R_s^T|| / ||W_e|| per edge.
+
+    `u`, `v` are the frames of the modes, `spans` those of the whole span, with more columns.
+    """
+    reading = _Reading(net, u, v)
+    hidden = set(reading.order)
+
+    def read(frames: _Frames) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        matrices, outside = {}, {}
+        for name, w in reading.weights.items():
+            edge = reading.graph.edge(name)
+            left, right = (
+                _widened(frames[node], span.shape[1]) if node in hidden else np.asarray(span)
+                for node, span in zip((edge.target, edge.source), spans[name], strict=True)
+            )
+            matrices[name] = left.T @ w @ right
+            outside[name] = _share(w - left @ matrices[name] @ right.T, w)
+        return matrices, outside
+
+    frames = reading.embedded()
+    matrices, outside = read(frames)
+    if align and max(outside.values()) > 1e-6:
+        matrices, outside = read(reading.aligned(frames))
+    return MatrixStrengths(net.graph, _stacked(net, matrices)), outside
+
+
+def _share(rest: np.ndarray, whole: np.ndarray) -> float:
+    return float(np.linalg.norm(rest) / max(np.linalg.norm(whole), 1e-300))
+
+
+def _stacked(net: GatedNetwork, values: dict[str, np.ndarray]) -> tuple[Array, ...]:
     bundles = net.graph.bundles
-    stacks = tuple(jnp.asarray(np.stack([b[n] for n in bundle.edges])) for bundle in bundles)
-    return ModeStrengths(net.graph, stacks), misalignment
+    return tuple(jnp.asarray(np.stack([values[n] for n in bundle.edges])) for bundle in bundles)
+
+
+def _widened(frame: np.ndarray, size: int) -> np.ndarray:
+    return np.pad(frame, ((0, 0), (0, size - frame.shape[1])))
 
 
 class _Reading:
@@ -73,6 +112,13 @@ class _Reading:
         """Share of the squared norm of all weights that the strengths do not capture."""
         total = sum(float(np.sum(w**2)) for w in self.weights.values())
         return 1 - self._captured(frames, signed=False) / max(total, 1e-300)
+
+    def aligned(self, frames: _Frames) -> _Frames:
+        """Hidden frames that suit the network, looked for from `frames`."""
+        walked = self.walked()
+        if 1 - self.rest(walked) >= _ALIGNED:
+            return self.positive(self.polished(walked, signed=False))
+        return self.polished(frames, signed=True)
 
     def walked(self) -> _Frames:
         """Frames found by walking from the inputs: exact for an aligned network of any signs.

@@ -115,6 +115,13 @@ def smallest_size(start: Any) -> Array:
     return jnp.where(jnp.isfinite(smallest), jnp.clip(smallest, tiny, 1.0), 1.0)
 
 
+def smallest_scale(b: Any) -> Array:
+    """The smallest non-zero strength, or root mean square of a matrix, of (matrix) strengths."""
+    if b.core == 1:
+        return smallest_size(b)
+    return smallest_size([jnp.sqrt(jnp.mean(jnp.square(m), axis=(-2, -1))) for m in b.stacks])
+
+
 @eqx.filter_jit
 def _solve(
     start: Any,

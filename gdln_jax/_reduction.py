@@ -21,6 +21,7 @@ from gdln_jax._boundary import check_gated_data, check_graph, check_single
 from gdln_jax._certificate import (
     named_classes,
     normal_component,
+    span_leak,
     tied_classes,
     typical_strength,
 )
@@ -36,16 +37,23 @@ from gdln_jax._group_statistics import (
     with_shared_errors,
 )
 from gdln_jax._mode_data import make_mode_data
-from gdln_jax._modes import FrameView, ModeData, ModeStrengths, mode_loss
+from gdln_jax._modes import (
+    FrameView,
+    MatrixStrengths,
+    ModeData,
+    ModeStrengths,
+    holds_matrices,
+    mode_loss,
+)
 from gdln_jax._network import GatedNetwork, check_network
 from gdln_jax._path_table import PathTable, path_table
 from gdln_jax._plan import PackedData, pack
-from gdln_jax._projection import project
+from gdln_jax._projection import project, project_matrices
 from gdln_jax._quotient import Quotient, make_quotient
 from gdln_jax._reduced_flow import (
     MAX_STEPS,
     ReducedTrajectory,
-    smallest_size,
+    smallest_scale,
     solve_reduced,
 )
 from gdln_jax._refusal import (
@@ -64,7 +72,8 @@ _MODES = ("raise", "warn", "coupled")
 class Reduction(SeveralArrays, eqx.Module):
     """A gated deep linear network in aligned coordinates; made by `reduce`.
 
-    - `frames`: edge -> (U_e (|t(e)|, mode), V_e (|s(e)|, mode)).
+    - `frames`: edge -> (U_e (|t(e)|, mode), V_e (|s(e)|, mode)); of a coupled reduction with more
+      columns than modes: all of the span that its dynamics can reach.
     - `strengths`: S per group of paths, (mode,). A group is the paths between an input and an
       output node, keyed `(input, output)`; where several edges start or end there it is
       the paths between two edges, keyed `(first edge, last edge)`.
@@ -74,12 +83,15 @@ class Reduction(SeveralArrays, eqx.Module):
     - `ties`: None, or classes of edges between which the reduction is exact only while they are
       equal (H's contextual pathways, E16); then `residual` is measured there, and
       `untied_residual` elsewhere.
-    - `coupled`: whether off-diagonal couplings are kept; then b are matrices.
+    - `coupled`: whether off-diagonal couplings are kept; then b are matrices, `residual` is the
+      share of the gradient outside of their span, at random matrices, and `untied_residual` that
+      of the diagonal form.
     - `typical`: (mode,) the size of b at which a mode is learned, (S/D)^(1/path length), the
       largest over groups.
 
-    Strengths `b` are given as one number, one per mode, or edge -> either. A pytree: pass it
-    through `jit` as an argument, so that the data are not baked into the program.
+    Strengths `b` are given as one number, one per mode, or edge -> either; those of a coupled
+    reduction also as edge -> matrix U_e^T W_e V_e. A pytree: pass it through `jit` as an argument,
+    so that the data are not baked into the program.
     """
 
     graph: Graph = eqx.field(static=True)
@@ -105,13 +117,18 @@ class Reduction(SeveralArrays, eqx.Module):
     @property
     def frames(self) -> FrameView:
         """Edge -> (U_e, V_e)."""
-        return FrameView(self.graph, self.u, self.v)
+        u, v = (self.u, self.v) if self.core is None else (self.core.u, self.core.v)
+        return FrameView(self.graph, u, v)
 
-    def strengths_of(self, b: Any) -> ModeStrengths:
+    def strengths_of(self, b: Any) -> ModeStrengths | MatrixStrengths:
         """Bring `b` (number, per mode, or per edge) into the form the dynamics use.
 
         Modes that do not fit through an edge (a bottleneck) get strength 0 there whatever `b`.
+        A coupled reduction takes matrices too, edge -> (mode, mode) or `run.b` at one time,
+        `jax.tree.map(lambda x: x[-1], run.b)`.
         """
+        if self.core is not None and holds_matrices(b):
+            return MatrixStrengths.make(self.graph, self.core.size, self.modes, b)
         b = ModeStrengths.make(self.graph, self.modes, b)
         masks = self.mode_data.masks
         stacks = (stack * mask for stack, mask in zip(b.stacks, masks, strict=True))
@@ -119,20 +136,27 @@ class Reduction(SeveralArrays, eqx.Module):
 
     def embed(self, b: Any) -> GatedNetwork:
         """Return the full network W_e = U_e diag(b_e) V_e^T, for b as in `strengths_of`."""
-        stacks = self.strengths_of(b).stacks
+        b = self.strengths_of(b)
+        if isinstance(b, MatrixStrengths):
+            assert self.core is not None
+            return GatedNetwork.from_stacks(self.graph, self.core.weights(b))
         weights = tuple(
             jnp.einsum("etm,em,esm->ets", u, x, v)
-            for u, x, v in zip(self.u, stacks, self.v, strict=True)
+            for u, x, v in zip(self.u, b.stacks, self.v, strict=True)
         )
         return GatedNetwork.from_stacks(self.graph, weights)
 
     def loss(self, b: Any) -> Float[Array, ""]:
         """l(b) = L(W(b)); O(modes x active edges), no paths. Differentiable in b, all orders."""
-        return mode_loss(self.strengths_of(b), self.mode_data)
+        b = self.strengths_of(b)
+        if isinstance(b, MatrixStrengths):
+            assert self.core is not None
+            return coupled_loss(self.core.start(b), self.core.data)
+        return mode_loss(b, self.mode_data)
 
     def project(
         self, net: GatedNetwork, *, align: bool = True
-    ) -> tuple[ModeStrengths, dict[str, float]]:
+    ) -> tuple[ModeStrengths | MatrixStrengths, dict[str, float]]:
         """Return (b, misalignment per edge) of a network.
 
         b_e = diag(R_t^T W_e R_s) and the misalignment is ||W_e - R_t diag(b_e) R_s^T|| / ||W_e||.
@@ -142,10 +166,15 @@ class Reduction(SeveralArrays, eqx.Module):
         arrives there is positive; other networks are read in the frames that maximise the sum of
         all strengths, the combination that grows. Follow a run with one call per time, or with
         `align=False` from an embedded start: modes keep their labels when values cross.
+
+        A coupled reduction returns matrices R_t^T W_e R_s, and as misalignment the share of each
+        W_e outside of their span.
         """
         check_network(net)
         if net.graph != self.graph:
             raise ValueError("the network has another graph than this reduction.")
+        if self.core is not None:
+            return project_matrices(net, self.u, self.v, self.frames, align)
         return project(net, self.u, self.v, align)
 
     def solve(
@@ -166,7 +195,8 @@ class Reduction(SeveralArrays, eqx.Module):
         **Arguments:**
 
         - `b0`: strengths as in `strengths_of`. A coupled reduction returns `b[edge]` as (time,
-          mode, mode) matrices U_e^T W_e V_e.
+          mode, mode) matrices U_e^T W_e V_e in its `frames`, which hold all of W_e: a run can be
+          continued from its matrices at one time, or start from those of `project`.
         - `ts`: increasing times (time,), in the units of `tau`.
         - `rtol`, `atol`: tolerances of the adaptive step; default 1e-10 (float32: 1e-5) and
           `rtol` times the smallest non-zero strength of `b0`, so that a plateau is resolved
@@ -193,7 +223,7 @@ class Reduction(SeveralArrays, eqx.Module):
             check_ties(self.ties, self.untied_residual, start)
         else:
             # Rotated weights hold rounding errors, whose size must not set the tolerance.
-            y0, scale = self.core.start(start), smallest_size(start)
+            y0, scale = self.core.start(start), smallest_scale(start)
             loss, data = coupled_loss, self.core.data
         run = solve_reduced(
             y0,
@@ -211,7 +241,7 @@ class Reduction(SeveralArrays, eqx.Module):
         )
         if self.core is None:
             return run
-        return eqx.tree_at(lambda r: r.b, run, self.core.read(run.b))
+        return eqx.tree_at(lambda r: r.b, run, self.core.read(self.graph, run.b))
 
     def quotient(self, b0: Any, *, seed: int = 0) -> Quotient:
         """Merge the edges that start equal in `b0` and always receive equal gradients.
@@ -224,6 +254,7 @@ class Reduction(SeveralArrays, eqx.Module):
                 "on_inexact='warn' to merge the diagonal approximation."
             )
         start = self.strengths_of(b0)
+        assert isinstance(start, ModeStrengths)
         if not is_concrete(start):
             raise ValueError("quotient() compares values of b0 and cannot run under jit or vmap.")
         check_finite(start)
@@ -239,12 +270,15 @@ class Reduction(SeveralArrays, eqx.Module):
         )
 
     def __repr__(self) -> str:
-        kind = "coupled" if self.coupled else ("exact under ties" if self.ties else "diagonal")
-        tied = f", {len(self.ties)} classes of ties" if self.ties else ""
-        return (
-            f"Reduction({self.modes} modes, {len(self.strengths)} path groups, {kind}{tied}, "
-            f"residual {self.residual:.1e})"
-        )
+        groups = f"{self.modes} modes, {len(self.strengths)} path groups"
+        if self.core is not None:
+            return (
+                f"Reduction({groups}, coupled: matrices ({self.core.size}, {self.core.size}), "
+                f"{self.residual:.1e} of the gradient outside; diagonal residual "
+                f"{self.untied_residual:.1e})"
+            )
+        kind = f"exact under ties, {len(self.ties)} classes of ties" if self.ties else "diagonal"
+        return f"Reduction({groups}, {kind}, residual {self.residual:.1e})"
 
 
 def reduce(
@@ -319,7 +353,8 @@ def reduce(
         if on_inexact == "warn":
             warnings.warn(message, InexactReductionWarning, stacklevel=2)
         else:
-            core = couple(packed, u, v, frames.modes)
+            core = couple(packed, u, v)
+            residual = span_leak(unit, core.u, core.v, float(unit_scale.max()), seed=seed)
     return Reduction(
         graph=graph,
         data=packed,

@@ -8,7 +8,7 @@ import numpy as np
 from gdln_jax._checks import listed
 from gdln_jax._data import is_concrete
 from gdln_jax._group_statistics import GroupStatistics
-from gdln_jax._modes import ModeStrengths
+from gdln_jax._modes import EdgeArrays
 from gdln_jax._plan import PackedData
 
 # A certificate in float32 is rounding alone below this.
@@ -23,14 +23,14 @@ class InexactReductionWarning(UserWarning):
     """The reduction is an approximation; its certificate says how good."""
 
 
-def check_finite(b: ModeStrengths) -> None:
+def check_finite(b: EdgeArrays) -> None:
     """Raise for strengths that are known and not finite."""
     if is_concrete(b) and not all(np.all(np.isfinite(np.asarray(stack))) for stack in b.stacks):
         raise ValueError("b0 holds values that are not finite.")
 
 
 def check_ties(
-    ties: tuple[tuple[str, ...], ...] | None, untied_residual: Any, b: ModeStrengths
+    ties: tuple[tuple[str, ...], ...] | None, untied_residual: Any, b: EdgeArrays
 ) -> None:
     """Raise where `b` breaks the ties under which a reduction is exact."""
     if ties is None or not is_concrete(b):

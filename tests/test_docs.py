@@ -53,6 +53,8 @@ def test_reduction_page(capsys):
     assert "2 classes of 15 edges" in printed
     assert "leaves the aligned manifold" in printed
     assert np.abs(scope["exact"].losses - scope["flow"].losses).max() < 1e-9
+    assert np.abs(scope["again"].losses - scope["exact"].losses[20:]).max() < 1e-9
+    assert max(scope["outside"].values()) < 1e-6
 
 
 def test_quickstart(capsys):

@@ -252,7 +252,7 @@ def test_every_check_of_linear_can_fail(quick, monkeypatch):
         return dataclasses.replace(runs, uneven=dataclasses.replace(runs.uneven, **change))
 
     net, flow = runs.unaligned
-    sound = eqx.tree_at(lambda r: r.residual, runs.uneven.reduction, np.float64(0.0))
+    sound = eqx.tree_at(lambda r: r.untied_residual, runs.uneven.reduction, np.float64(0.0))
     changes = [
         dataclasses.replace(runs, aligned=measured(runs.aligned, "strength", lambda a: a * off)),
         dataclasses.replace(runs, aligned=scaled(runs.aligned, off)),
@@ -318,7 +318,7 @@ def test_every_check_of_contexts_can_fail(quick):
     options, runs = quick("contexts")
     # The task with equal structures has other losses and singular values, and commutes.
     other = tasks.semantic_contexts(3, pathways="none", width=1)
-    sound = eqx.tree_at(lambda r: r.residual, runs.reduction, np.float64(0.0))
+    sound = eqx.tree_at(lambda r: r.untied_residual, runs.reduction, np.float64(0.0))
     gated = runs.gated
     changes = [
         dataclasses.replace(runs, task=other),

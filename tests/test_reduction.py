@@ -7,6 +7,7 @@ closed forms of SCIENCE 4 and the values of reference.json.
 import functools
 import itertools
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import diffrax
@@ -241,7 +242,6 @@ def test_the_coupled_form_is_the_full_flow(name):
     graph, data = INEXACT[name]()
     reduction = gdln.reduce(graph, data, on_inexact="coupled")
     assert reduction.coupled
-    assert "coupled" in repr(reduction)
     b0 = random_strengths(reduction, np.random.default_rng(5), 0.05, 0.2)
     end = 10.0 if name != "contextual" else 60.0
     ts = np.linspace(0, end, 5)
@@ -256,12 +256,111 @@ def test_the_coupled_form_is_the_full_flow(name):
         reduction.quotient(b0)
 
 
+@pytest.mark.parametrize(
+    "name", ["correlated", "contextual", pytest.param("skewed", marks=pytest.mark.slow)]
+)
+def test_the_coupled_form_has_a_certificate_of_its_own(name):
+    """The share of the full gradient outside the span of its matrices, at random ones."""
+    from gdln_jax._certificate import span_leak
+
+    reduction = gdln.reduce(*INEXACT[name](), on_inexact="coupled")
+    assert reduction.residual < EXACT
+    assert reduction.untied_residual > 0.1
+    assert "of the gradient outside; diagonal residual" in repr(reduction)
+    core = reduction.core
+    assert core is not None
+    size = float(reduction.typical.max())
+    assert span_leak(reduction.data, core.u, core.v, size, seed=0) < EXACT
+    # It measures: without one direction of the inputs, or of the outputs, it is not exact.
+    for narrow in (lambda x: x.at[..., 0].set(0), lambda x: x.at[..., reduction.modes - 1].set(0)):
+        lacking = tuple(narrow(x) for x in core.v)
+        assert span_leak(reduction.data, core.u, lacking, size, seed=0) > 0.01
+        lacking = tuple(narrow(x) for x in core.u)
+        assert span_leak(reduction.data, lacking, core.v, size, seed=0) > 0.01
+
+
+def test_a_coupled_run_goes_on_from_its_matrices():
+    """They hold all of W_e, so a run continues from those at one time, however they are given."""
+    reduction, data = coupled_chain(), correlated_inputs()[1]
+    ts = np.array([0.0, 2.0, 4.0])
+    whole = reduction.solve(0.2, ts)
+    middle = jax.tree.map(lambda x: x[1], whole.b)
+    for start in (middle, dict(middle), {name: x[1] for name, x in whole.b.items()}):
+        rest = reduction.solve(start, [2.0, 3.0, 4.0])
+        np.testing.assert_allclose(rest.losses[::2], whole.losses[1:], rtol=1e-9)
+        for name, matrices in rest.b.items():
+            np.testing.assert_allclose(matrices[::2], whole.b[name][1:], atol=1e-9)
+    # The same network, beyond the frames of the modes too.
+    net = reduction.embed(middle)
+    assert float(gdln.mse(net, data)) == pytest.approx(float(whole.losses[1]), rel=1e-12)
+    assert float(reduction.loss(middle)) == pytest.approx(float(whole.losses[1]), rel=1e-12)
+    off = jnp.abs(middle["x->h1"][:3, 3:]).max()
+    assert float(off) > 0.01
+    # A matrix for one edge, numbers for another.
+    mixed = reduction.strengths_of({"x->h1": middle["x->h1"], "h1->y": [0.1, 0.2, 0.3]})
+    np.testing.assert_array_equal(mixed["h1->y"], np.diag([0.1, 0.2, 0.3, 0, 0]))
+
+
+def test_matrices_that_do_not_fit():
+    reduction = coupled_chain()
+    run = reduction.solve(0.2, np.array([0.0, 2.0, 4.0]))
+    with pytest.raises(ValueError, match=r"a run of shape \(3,\); pass one of them, for example"):
+        reduction.solve(run.b, [0.0, 1.0])
+    with pytest.raises(ValueError, match=r"b\['x->h1'\] has shape \(3, 3\); .* is \(5, 5\)"):
+        reduction.solve({"x->h1": np.eye(3), "h1->y": 0.1}, [0.0, 1.0])
+    with pytest.raises(ValueError, match="b0 holds values that are not finite"):
+        reduction.solve({"x->h1": np.full((5, 5), np.nan), "h1->y": 0.1}, [0.0, 1.0])
+    with pytest.raises(ValueError, match=r"b\['x->h1'\] has shape .*one number, or one per mode"):
+        gdln.reduce(*CHAIN).solve(jax.tree.map(lambda x: x[0], run.b), [0.0, 1.0])
+
+
+def test_a_coupled_reduction_projects_to_matrices():
+    """Exactly what is in the span, in the frames of `embed` or turned; else the share outside."""
+    reduction, data = coupled_chain(), correlated_inputs()[1]
+    ts = np.array([0.0, 2.0, 4.0])
+    known = jax.tree.map(lambda x: x[2], reduction.solve(0.2, ts).b)
+    net = reduction.embed(known)
+    for align in (True, False):
+        found, outside = reduction.project(net, align=align)
+        assert max(outside.values()) < 1e-12
+        for name, matrix in known.items():
+            np.testing.assert_allclose(found[name], matrix, atol=1e-12)
+    found, outside = reduction.project(rotated(net, np.random.default_rng(0)))
+    assert max(outside.values()) < 1e-7
+    assert float(reduction.loss(found)) == pytest.approx(float(gdln.mse(net, data)), rel=1e-9)
+    drawn = gdln.GatedNetwork.init(net.graph, gdln.init.normal(0.1), key=jax.random.key(0))
+    found, outside = reduction.project(drawn)
+    for name, share in outside.items():
+        # Seven hidden units, of which three are in the span.
+        assert 0.1 < share < 0.9
+        size, captured = np.linalg.norm(drawn.weights[name]), np.linalg.norm(found[name])
+        assert captured**2 + (share * size) ** 2 == pytest.approx(size**2, rel=1e-12)
+
+
+def test_solutions_read_like_mappings(chain):
+    """Of a diagonal and of a coupled reduction alike."""
+    diagonal, _, coupled = three_forms(chain)
+    for run in (diagonal(0.1, [0.0, 3.0]), coupled(0.2, [0.0, 2.0, 4.0])):
+        assert isinstance(run.b, Mapping)
+        every = dict(run.b)
+        assert list(every) == run.b.keys() == ["x->h1", "h1->y"]
+        for name, value in run.b.items():
+            np.testing.assert_array_equal(every[name], value)
+            np.testing.assert_array_equal(run.b.get(name), value)
+            assert len(value) == len(run.ts)
+        assert "x->h1" in run.b
+        assert "h->y" not in run.b
+        assert run.b.get("h->y") is None
+        with pytest.raises(ValueError, match="a run of shape"):
+            (chain if len(run.ts) == 2 else coupled_chain()).embed(run.b)
+
+
 def test_the_coupled_form_is_smaller_than_the_network():
     """H's contextual task: hidden layers of 100 units become as wide as there are modes."""
     task = tasks.semantic_contexts(3, structures="different")
     reduction = gdln.reduce(task.graph, task.data, on_inexact="coupled")
     assert reduction.core is not None
-    inside = sum(stack.size for stack in reduction.core.start(reduction.strengths_of(1)).stacks)
+    inside = sum(stack.size for stack in reduction.core.start(reduction.strengths_of(1)))
     weights = sum(np.prod(task.graph.shape(e.name)) for e in task.graph.edges)
     assert inside < 0.25 * weights
 

@@ -302,7 +302,7 @@ def check(options: Options, runs: Runs) -> tuple[list[Check], dict[str, Any]]:
         "negative": float(np.mean(runs.product < 0)),
         "a0": (float(runs.start.mean()), float(runs.start.std())),
         "expected_a0": options.width * options.std**2 / 2,
-        "residual": float(runs.uneven.reduction.residual),
+        "residual": float(runs.uneven.reduction.untied_residual),
         "commutator": runs.uneven.commutator,
         "printed": runs.uneven.h_gradient[1],
         "seeds": options.seeds,
@@ -349,7 +349,7 @@ def _uneven_checks(uneven: Uneven) -> Iterator[Check]:
     )  # fmt: skip
     yield Check.between(
         "uneven items: certificate says the statistics share no frame",
-        uneven.reduction.residual, 0.01, 1.0,
+        uneven.reduction.untied_residual, 0.01, 1.0,
         f"share of the gradient off the frames; ||[Sx, Gyx]||/||Sx Gyx|| = {uneven.commutator:.3f}",
     )  # fmt: skip
     yield Check.below(
