@@ -1,5 +1,15 @@
 """`python -m gdln_jax`: the command `gdln` of this interpreter."""
 
-from gdln_jax.cli import main
+from gdln_jax._signals import leaving
 
-main()
+
+def main() -> None:
+    """Run the command; a signal that comes during its imports ends it as one that comes later."""
+    with leaving():
+        from gdln_jax.cli import main as run
+
+        run()
+
+
+if __name__ == "__main__":
+    main()

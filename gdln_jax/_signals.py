@@ -45,6 +45,21 @@ def raised() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def leaving() -> Iterator[None]:
+    """As `raised`; and after a signal the process ends here, with 128 + its number.
+
+    Not by Python's teardown: XLA compiles in a thread of its own. It goes on after an interruption,
+    and would use the client that JAX takes away at exit, which is a segmentation fault.
+    """
+    with raised() as came:
+        try:
+            yield
+        finally:
+            if came:
+                leave(128 + came[0])
+
+
 class _Raiser:
     """Raises an exception for the first signal, and again where it was lost.
 
@@ -99,11 +114,7 @@ def _is_caching(frame: FrameType | None) -> bool:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process here, with its output written but without Python's teardown.
-
-    XLA compiles in a thread of its own. It goes on after an interruption, and would use the client
-    that JAX takes away at exit: a segmentation fault.
-    """
+    """End the process here, with its output written but without Python's teardown."""
     for name in (*_NAMES, "SIGALRM"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)

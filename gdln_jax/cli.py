@@ -6,6 +6,7 @@ Exit codes: see `_EXIT_CODES`.
 
 import contextlib
 import dataclasses
+import io
 import os
 import sys
 import time
@@ -45,16 +46,16 @@ def main() -> None:
     # Error callbacks keep diffrax's programs out of the compilation cache. With "nan" a failure
     # inside them is NaN: `gradient_flow` reports status 2, and a check of NaN fails.
     os.environ.setdefault("EQX_ON_ERROR", "nan")
-    with _signals.raised() as came:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that does not know every character
+            stream.reconfigure(errors="replace")
+    with _signals.leaving():
         try:
             app(prog_name="gdln")
         except OSError as error:  # a full disk, or an output that is gone
             with contextlib.suppress(OSError):
                 typer.echo(f"gdln: {error}", err=True)
             _signals.leave(1)
-        finally:
-            if came:
-                _signals.leave(128 + came[0])
 
 
 def _recipe_names(incomplete: str) -> list[str]:

@@ -192,6 +192,19 @@ def test_a_signal_while_xla_compiles_neither_crashes_nor_leaves_anything(tmp_pat
     assert [path.name for path in work.iterdir()] == ["compiles"]
 
 
+def test_a_signal_during_the_imports_is_as_one_that_comes_later(plain_python):
+    snippet = (
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer': os.kill(os.getpid(), signal.SIGTERM)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "import runpy; runpy.run_module('gdln_jax', run_name='__main__')"
+    )
+    done = plain_python(snippet)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "", "")
+
+
 def test_an_interruption_is_not_lost(plain_python, tmp_path):
     """In callbacks of the garbage collector and in destructors Python only prints exceptions; and
     an entry of JAX's cache that breaks off would be refused by every later run.
@@ -202,15 +215,12 @@ from gdln_jax import _signals
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def interrupted(act):
-    done = []
     try:
         with _signals.raised():
             act()
-            done.append("the signal was lost")
             time.sleep(10)
-            done.append("for good")
     except KeyboardInterrupt:
-        print(*done)
+        print("interrupted")
 
 def collects():
     def callback(*_):
@@ -235,7 +245,7 @@ pathlib.Path.write_bytes = halves
 interrupted(lambda: LRUCache({str(tmp_path)!r}, max_size=-1).put("program", b"whole"))
 """
     done = plain_python(snippet)
-    assert done.stdout.splitlines() == ["the signal was lost"] * 3, done.stderr
+    assert done.stdout.splitlines() == ["interrupted"] * 3, done.stderr
     assert not done.stderr
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"whole"]
 
@@ -293,11 +303,22 @@ def test_a_disk_that_is_full_at_the_end_is_one_line(plain_python, tmp_path):
     assert done.stderr == f"gdln: [Errno 28] No space left on device: '{tmp_path / 'net.png'}'\n"
     assert [path.name for path in tmp_path.iterdir()] == ["net.toml"]
     with Path("/dev/full").open("wb") as output:
-        done = subprocess.run(
-            [sys.executable, "-m", "gdln_jax", "list"],
-            stdout=output, stderr=subprocess.PIPE, text=True, check=False,
-        )  # fmt: skip
+        words = [sys.executable, "-m", "gdln_jax", "list"]
+        done = subprocess.run(words, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "gdln: [Errno 28] No space left on device\n")
+
+
+def test_a_terminal_without_the_characters_shows_others(plain_python, tmp_path):
+    specification = tmp_path / "hé.toml"
+    specification.write_text('edges = [["x", "y"]]\n[nodes]\nx = 1\ny = 1\n')
+    snippet = (
+        "import sys\nfrom gdln_jax.cli import main\n"
+        f"sys.argv = ['gdln', 'draw', {str(specification)!r}]\nmain()"
+    )
+    done = plain_python(snippet, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "h?.png" in done.stdout
+    assert specification.with_suffix(".png").exists()
 
 
 def test_files_of_the_user_are_refused_by_name(gdln, tmp_path):

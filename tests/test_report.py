@@ -272,7 +272,8 @@ def test_the_index_links_its_files_and_both_forms_say_the_same(ran):
 def test_an_unreadable_record_is_seen(tmp_path):
     folder = tmp_path / "good"
     folder.mkdir()
-    for text in ("{", "[]", '{"a": 1}'):
+    half = '{"passed": true, "verdict": "v", "notes": [], "options": {}, "versions": {}'
+    for text in ("{", "[]", '{"a": 1}', '{"passed": true}', half + ', "checks": [{"name": "e"}]}'):
         (folder / "good.json").write_text(text)
         found = report.outcome(ENTRIES["good"], folder)
         assert found.state is State.BROKE

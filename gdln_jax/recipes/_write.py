@@ -49,10 +49,8 @@ def write(result: Result, out: Path | str, *, run: Mapping[str, Any] | None = No
         "md": _markdown(result, record).encode(),
     }
     files = {f"{result.name}.{ending}": _digest(content) for ending, content in contents.items()}
-    whole = {
-        **record, "text": result.text, "numbers": spread_over_seeds(result.data), "files": files,
-    }  # fmt: skip
-    contents["json"] = (json.dumps(whole, indent=2, allow_nan=False) + "\n").encode()
+    record |= {"text": result.text, "numbers": spread_over_seeds(result.data), "files": files}
+    contents["json"] = (json.dumps(record, indent=2, allow_nan=False) + "\n").encode()
     places = [out / f"{result.name}.{ending}" for ending in _ENDINGS]
     with written_whole(*places) as beside:
         for path, ending in zip(beside, _ENDINGS, strict=True):

@@ -10,6 +10,18 @@ from typing import Any
 from gdln_jax._files import write
 from gdln_jax.recipes import CATALOGUE, Entry
 
+# The keys that every record has had from the start; "run" came later.
+_RECORD = {
+    "passed": bool,
+    "verdict": str,
+    "checks": list,
+    "notes": list,
+    "options": dict,
+    "versions": dict,
+}
+_CHECK = {"name": str, "limit": str, "passed": bool}
+_FAILURE = {"trouble": str, "ended": str}
+
 
 class State(Enum):
     """How far a recipe came; the value is how it is called on a page."""
@@ -141,6 +153,16 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, ValueError) as error:
         return {"unreadable": f"{path.name} cannot be read: {error}"}
-    if not isinstance(read, dict) or not {"passed", "trouble"} & set(read):
+    if not isinstance(read, dict) or not (_fits(read, _RECORD) or _fits(read, _FAILURE)):
         return {"unreadable": f"{path.name} is no record of a recipe"}
     return read
+
+
+def _fits(read: Any, kinds: Mapping[str, type]) -> bool:
+    """Whether `read` has these keys with values of these types, and so have its checks."""
+    return (
+        isinstance(read, dict)
+        and all(isinstance(read.get(key), kind) for key, kind in kinds.items())
+        and isinstance(read.get("run", {}), dict)
+        and all(_fits(check, _CHECK) and "value" in check for check in read.get("checks", []))
+    )
