@@ -15,7 +15,7 @@ import xarray
 from matplotlib.figure import Figure
 
 from gdln_jax import recipes
-from gdln_jax.recipes import Check, OptionError, Result
+from gdln_jax.recipes import Check, OptionError, Result, xor
 from gdln_jax.recipes._options import describe, parse, with_values
 from gdln_jax.recipes._run import Told, perform
 
@@ -183,7 +183,12 @@ def test_no_recipe_makes_its_result_past_the_shared_code():
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("ts[1] is inf;\n  pass finite times"), FloatingPointError("diverged")]
+    "error",
+    [
+        ValueError("ts[1] is inf;\n  pass finite times"),
+        FloatingPointError("diverged"),
+        RuntimeError("the solver gave up"),
+    ],
 )
 def test_options_that_make_a_run_impossible_are_named(error):
     def simulate(*_: Any) -> None:
@@ -194,9 +199,11 @@ def test_options_that_make_a_run_impossible_are_named(error):
     assert str(refused.value).startswith("xor cannot run with rate=3.0, widths=(5,): ")
     assert "\n" not in str(refused.value)
     assert refused.value.__cause__ is error
-    # At the defaults no option is to blame: a fault of the recipe's, which is shown as it is.
-    with pytest.raises(type(error)):
-        performed("xor", [], Options(), simulate)
+    # At the defaults or in the short setting it is a fault of the recipe's, shown as it is.
+    for usual in (Options(), Options(seeds=xor.QUICK["seeds"])):
+        with pytest.raises(type(error)) as raised:
+            performed("xor", [], usual, simulate)
+        assert raised.value is error
 
 
 def test_what_a_simulation_refuses_itself_stays_as_it_is():

@@ -61,8 +61,8 @@ def perform(
         tell: data set, picture and text from the runs and those numbers.
 
     Raises:
-        OptionError: `simulate` refused, or could not finish, what options other than the defaults
-            led to; says which these are.
+        OptionError: `simulate` refused, or could not finish, what options led to that are neither
+            the defaults nor those of the short setting; says which these are.
     """
     progress(0.0, "networks")
     runs = _simulated(name, options, progress, simulate)
@@ -106,13 +106,16 @@ def _simulated(
     progress: Progress,
     simulate: Callable[[_Options, Progress], _Runs],
 ) -> _Runs:
+    from gdln_jax.recipes import load
+
     try:
         return simulate(options, progress)
     except OptionError:
         raise
-    except (ValueError, ArithmeticError) as error:
+    except (ValueError, ArithmeticError, RuntimeError) as error:
         usual = plain_values(type(options)())
-        given = {key: x for key, x in plain_values(options).items() if x != usual[key]}
+        known = [*usual.items(), *(load(name).quick or {}).items()]
+        given = {key: x for key, x in plain_values(options).items() if (key, x) not in known}
         if not given:  # no option is to blame
             raise
         chosen = ", ".join(f"{key}={value!r}" for key, value in given.items())
