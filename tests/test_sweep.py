@@ -156,8 +156,10 @@ def test_such_keys_inside_of_fn_are_refused_where_they_follow_the_point():
             jax.random.normal(jax.random.key(3, impl="rbg")) + 0 * seed,
             jax.random.normal(jax.random.key(seed)),
         ),
-        {"seed": [1, 2]}, key=KEY, progress=False,
-    )  # fmt: skip
+        {"seed": [1, 2]},
+        key=KEY,
+        progress=False,
+    )
     np.testing.assert_array_equal(out["0"], same)
     np.testing.assert_allclose(out["1"][1], jax.random.normal(jax.random.key(2)), rtol=1e-15)
 
@@ -195,9 +197,12 @@ def test_what_arrives_as_it_is_called_is_taken_in_32_bits():
     with jax.enable_x64(False):
         out = gdln.sweep(lambda _, x: x, {"x": values}, key=jax.random.key(0), progress=False)
         big = gdln.sweep(
-            lambda _, n: jnp.float32(n), {"n": [2**40]}, key=jax.random.key(0), static=("n",),
+            lambda _, n: jnp.float32(n),
+            {"n": [2**40]},
+            key=jax.random.key(0),
+            static=("n",),
             progress=False,
-        )  # fmt: skip
+        )
     np.testing.assert_array_equal(out["value"], np.array(values, np.float32))
     assert big["value"] == 2.0**40
 
@@ -494,9 +499,14 @@ def test_results_that_fit_no_data_set_are_refused():
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize(
     ("kind", "wider"),
-    [("bfloat16", "float32"), ("float8_e4m3fn", "float32"), ("int4", "int8"), ("uint4", "uint8"),
-     ("float16", "float16")],
-)  # fmt: skip
+    [
+        ("bfloat16", "float32"),
+        ("float8_e4m3fn", "float32"),
+        ("int4", "int8"),
+        ("uint4", "uint8"),
+        ("float16", "float16"),
+    ],
+)
 def test_types_that_netcdf_does_not_have_come_back_wider(tmp_path, kind, wider, kept):
     def fn(key, x):
         return {"y": x.astype(kind), "ok": jnp.sum(x) > 1}

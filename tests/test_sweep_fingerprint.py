@@ -69,19 +69,32 @@ class Net(eqx.Module):
 """
 SCALED = "def scaled(x): return 2 * x\n"
 FILES = {
-    "study.py": STUDY, "study_helpers.py": HELPERS, "study_late.py": SCALED,
-    "study_package/__init__.py": "", "study_package/deep.py": SCALED,
+    "study.py": STUDY,
+    "study_helpers.py": HELPERS,
+    "study_late.py": SCALED,
+    "study_package/__init__.py": "",
+    "study_package/deep.py": SCALED,
     "study_package/late.py": SCALED,
-}  # fmt: skip
+}
 REACHED = {
-    "of_a_module": "study_helpers.py", "of_a_package": "study_package/deep.py",
-    "imported": "study_helpers.py", "under_another_name": "study_helpers.py",
-    "imported_late": "study_late.py", "submodule_imported_late": "study_package/late.py",
-    "made_inside": "study_helpers.py", "has_a_rule": "study_helpers.py",
-    "jitted": "study_helpers.py", "part": "study_helpers.py", "wrapped": "study_helpers.py",
-    "plain": "study.py", "inherits": "study_helpers.py", "uses": "study_helpers.py",
-    "module": "study_helpers.py", "outer": "study_helpers.py", "method": "study_helpers.py",
-}  # fmt: skip
+    "of_a_module": "study_helpers.py",
+    "of_a_package": "study_package/deep.py",
+    "imported": "study_helpers.py",
+    "under_another_name": "study_helpers.py",
+    "imported_late": "study_late.py",
+    "submodule_imported_late": "study_package/late.py",
+    "made_inside": "study_helpers.py",
+    "has_a_rule": "study_helpers.py",
+    "jitted": "study_helpers.py",
+    "part": "study_helpers.py",
+    "wrapped": "study_helpers.py",
+    "plain": "study.py",
+    "inherits": "study_helpers.py",
+    "uses": "study_helpers.py",
+    "module": "study_helpers.py",
+    "outer": "study_helpers.py",
+    "method": "study_helpers.py",
+}
 
 
 def imported(folder, edited):
@@ -155,16 +168,29 @@ def leaky(x):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda n: n, np.float32, str, Slots, Lazy, lambda n: {"a": [n]}, lambda n: {n, 5},
-        jnp.arange, jax.random.key, lambda n: np.array([str(n)], object),
-        lambda n: pd.DataFrame({"a": [n]}), lambda n: xr.Dataset({"a": ("x", [n])}),
-        lambda n: xr.DataArray([n], attrs={"units": n}), optax.sgd, slice,
+        lambda n: n,
+        np.float32,
+        str,
+        Slots,
+        Lazy,
+        lambda n: {"a": [n]},
+        lambda n: {n, 5},
+        jnp.arange,
+        jax.random.key,
+        lambda n: np.array([str(n)], object),
+        lambda n: pd.DataFrame({"a": [n]}),
+        lambda n: xr.Dataset({"a": ("x", [n])}),
+        lambda n: xr.DataArray([n], attrs={"units": n}),
+        optax.sgd,
+        slice,
         lambda n: Net(jnp.ones(1), relu if n == 1 else leaky),
         lambda n: eqx.nn.MLP(1, 1, n, 1, key=jax.random.key(0)),
-        lambda n: gdln.tasks.routing(2, 1, width=n), lambda n: functools.partial(relu, n),
-        np.random.default_rng, lambda n: [[n], n][n % 2:],
+        lambda n: gdln.tasks.routing(2, 1, width=n),
+        lambda n: functools.partial(relu, n),
+        np.random.default_rng,
+        lambda n: [[n], n][n % 2 :],
     ],
-)  # fmt: skip
+)
 def test_data_of_any_kind_is_seen(make):
     def hash_of(value):
         return fingerprint(lambda: value)

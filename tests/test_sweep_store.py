@@ -368,10 +368,14 @@ def kinds(key, **point):
 
 def test_points_are_found_by_values_of_every_type(tmp_path, computed):
     axes = {
-        "flag": [True, False], "small": np.array([1, 2], np.int8), "name": ["a", "\u03b2"],
-        "half": np.array([0.1, np.inf], np.float16), "single": np.array([0.1], np.float32),
-        "big": np.array([2**63 + 5], np.uint64), "seed": [-0.0, 1e-300],
-    }  # fmt: skip
+        "flag": [True, False],
+        "small": np.array([1, 2], np.int8),
+        "name": ["a", "\u03b2"],
+        "half": np.array([0.1, np.inf], np.float16),
+        "single": np.array([0.1], np.float32),
+        "big": np.array([2**63 + 5], np.uint64),
+        "seed": [-0.0, 1e-300],
+    }
     options = {"key": KEY, "store": tmp_path, "progress": False}
     first = gdln.sweep(kinds, axes, **options)
     assert len(computed) == first["value"].size == 32
@@ -500,7 +504,7 @@ class Failing:
         (BrokenProcessPool("broken"), RuntimeError, r"^2 of 2 workers .* killed, or did not start"),
         (MemoryError("too much"), RuntimeError, r"^2 of 2 workers .* MemoryError: too much\."),
     ],
-)  # fmt: skip
+)
 def test_what_ends_a_worker_is_said_in_a_line(tmp_path, error, kind, words):
     with pytest.raises(kind, match=words) as caught:
         run(tmp_path, workers=2, executor=Failing(error))

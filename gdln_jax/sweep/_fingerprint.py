@@ -28,8 +28,15 @@ from gdln_jax import _machine
 # Modules of this package above this one: what they say cannot change a sweep's numbers, unless fn
 # reaches it.
 ABOVE = {
-    "recipes", "report", "plot", "cli", "__main__", "_console", "_drawing", "_citation",
-}  # fmt: skip
+    "recipes",
+    "report",
+    "plot",
+    "cli",
+    "__main__",
+    "_console",
+    "_drawing",
+    "_citation",
+}
 LONG = 24
 _MAIN = {"__main__", "__mp_main__"}
 _PLAIN = bool | int | float | complex | str | bytes | None | types.EllipsisType
@@ -102,7 +109,9 @@ class _Walk:
         self.known: dict[int, tuple[str, Any]] = {}
 
     def of(self, value: Any) -> str:
-        """The hash of any object; of one inside itself that it is so."""
+        """The hash of any object, text for plain values; of one inside itself that it is so."""
+        if isinstance(value, _PLAIN):
+            return f"{type(value).__name__} {value!r}"
         if id(value) not in self.known:
             self.known[id(value)] = "inside itself", value
             text = "\0".join(self._parts(value))
@@ -110,8 +119,6 @@ class _Walk:
         return self.known[id(value)][0]
 
     def _parts(self, value: Any) -> list[str]:
-        if isinstance(value, _PLAIN):
-            return [type(value).__name__, repr(value)]
         if isinstance(value, np.ndarray | np.generic | jax.Array):
             return _array(value)
         if isinstance(value, types.CodeType):
@@ -170,9 +177,10 @@ class _Walk:
             if not (name.startswith("__") and name.endswith("__")) or _is_code(member)
         ]
         return [
-            name_of(cls), *map(self.of, cls.__bases__),
+            name_of(cls),
+            *map(self.of, cls.__bases__),
             *(text for name, member in members for text in (name, self.of(member))),
-        ]  # fmt: skip
+        ]
 
     def _code(self, code: types.CodeType, scope: Mapping[str, Any]) -> list[str]:
         """Of code, and what it names in `scope`, the globals of a module of the user's own."""
@@ -231,7 +239,7 @@ def _uncached(value: Any, state: Any) -> Any:
     cached = functools.cached_property
     return {
         k: v for k, v in state.items() if not isinstance(getattr(type(value), str(k), 0), cached)
-    }  # fmt: skip
+    }
 
 
 def _imports(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[types.ModuleType]:

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -85,8 +85,12 @@ class Run:
             size = self.grid.size
             _log.warning(
                 "store %s: %s. %d of %d points are there, %d are left to do.",
-                self.folder, "; ".join(words), size - self.missing, size, self.missing,
-            )  # fmt: skip
+                self.folder,
+                "; ".join(words),
+                size - self.missing,
+                size,
+                self.missing,
+            )
 
     def compute(self, progress: bool | _progress.Report) -> list[tuple[np.ndarray, Block]]:
         """The results of this shard's points and of what is in the store, by numbers of points.
@@ -97,9 +101,16 @@ class Run:
             chunk = held.enter_context(self.laid_out())
             mesh = _distributed.default_mesh() if self.mesh is None else self.mesh
             plan = Plan(
-                self.fn, self.grid, self.key, chunk, self.batch, mesh, self.store,
-                self.shard or (0, 1), self.errors,
-            )  # fmt: skip
+                self.fn,
+                self.grid,
+                self.key,
+                chunk,
+                self.batch,
+                mesh,
+                self.store,
+                self.shard or (0, 1),
+                self.errors,
+            )
             return plan.run(progress)
 
     def _may_write(self, held: contextlib.ExitStack, store: Store) -> bool:
@@ -119,7 +130,7 @@ class Run:
         return True
 
     @contextlib.contextmanager
-    def laid_out(self) -> Any:
+    def laid_out(self) -> Iterator[int]:
         """Hold the store, if there is one and it lacks points; yields the points per chunk."""
         points = self.grid.groups.shape[1]
         chunk = self.batch or points

@@ -23,9 +23,12 @@ from gdln_jax.sweep._fingerprint import ABOVE, LONG, fingerprint, name_of
 
 # What JAX must be set to for the same numbers, here and in worker processes.
 FLAGS = (
-    "jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl",
-    "jax_threefry_partitionable", "jax_random_seed_offset",
-)  # fmt: skip
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_random_seed_offset",
+)
 
 
 @dataclass(frozen=True)

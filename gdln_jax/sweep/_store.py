@@ -135,10 +135,15 @@ class Store:
             if known is not None and not changes(known, axes):
                 return known
             layout = {
-                "format": _FORMAT, "hash": self.spec.hash, "code hash": self.spec.code_hash,
-                "spec": self.spec.question, "code": self.spec.code, "chunk": chunk,
-                "static": sorted(static), "axes": {a.name: _texts(a) for a in axes},
-            }  # fmt: skip
+                "format": _FORMAT,
+                "hash": self.spec.hash,
+                "code hash": self.spec.code_hash,
+                "spec": self.spec.question,
+                "code": self.spec.code,
+                "chunk": chunk,
+                "static": sorted(static),
+                "axes": {a.name: _texts(a) for a in axes},
+            }
             self._write(self.folder / _LAYOUT, json.dumps(layout, indent=1).encode())
             return layout
 
