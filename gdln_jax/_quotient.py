@@ -17,6 +17,7 @@ from jaxtyping import Array, ArrayLike, Float
 from gdln_jax._arrays import SeveralArrays
 from gdln_jax._certificate import flat_gradient, named_classes
 from gdln_jax._classes import equal_rows, refine
+from gdln_jax._data import is_concrete
 from gdln_jax._graph import Graph
 from gdln_jax._merging import Program, merged, program_loss
 from gdln_jax._modes import ModeData, ModeStrengths
@@ -102,6 +103,8 @@ class Quotient(SeveralArrays, eqx.Module):
                 f"x0 has shape {x0.shape}; give one number, ({modes},) per mode, ({classes}, 1) "
                 f"per class or ({classes}, {modes})."
             )
+        if is_concrete(x0) and not np.all(np.isfinite(x0)):
+            raise ValueError("x0 holds values that are not finite.")
         # Modes that do not fit through a class stay 0 there, as in `Reduction.strengths_of`.
         return jnp.broadcast_to(x0, self.x0.shape) * self.fits
 

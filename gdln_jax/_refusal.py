@@ -87,8 +87,11 @@ def advice(residual: float, tol: float, statistics: GroupStatistics, packed: Pac
 
 
 def _causes(residual: float, statistics: GroupStatistics) -> dict[str, str]:
-    """The worst statistic of each kind, in words; none that is small beside the residual."""
-    causes = {}
+    """The worst statistic of each kind, in words, the worst kind first.
+
+    None that is small beside the residual.
+    """
+    causes = []
     for kind, text, found in (
         ("yx", "Sigma^yx of {what} is {share} off-diagonal", statistics.yx_off),
         ("x", "Sigma^x of {what} is {share} off-diagonal", statistics.x_off),
@@ -96,5 +99,5 @@ def _causes(residual: float, statistics: GroupStatistics) -> dict[str, str]:
     ):
         what, share = max(found.items(), key=lambda item: item[1], default=("", 0.0))
         if share > 0.01 * residual:
-            causes[kind] = text.format(what=what, share=f"{100 * share:.2g}%")
-    return causes
+            causes.append((share, kind, text.format(what=what, share=f"{100 * share:.2g}%")))
+    return {kind: text for _, kind, text in sorted(causes, reverse=True)}

@@ -353,6 +353,8 @@ def test_starts_of_the_quotient(small):
         np.testing.assert_array_equal(small.solve([0.0, 1.0], x0=x0).b[0], 0.1)
     with pytest.raises(ValueError, match=r"x0 has shape \(3,\).*\(4,\) per mode"):
         small.solve([0.0, 1.0], x0=np.ones(3))
+    with pytest.raises(ValueError, match="x0 holds values that are not finite"):
+        small.solve([0.0, 1.0], x0=np.nan)
 
 
 def test_a_start_beside_the_times_is_refused(small):
