@@ -233,20 +233,25 @@ def _failure(trajectory: Trajectory, reached: float, max_steps: int, kinks: bool
             "cannot increase a finite loss, so look for NaN or infinities in the model, the data "
             "or the loss."
         )
-    if taken >= max_steps and (kinks or taken < 2 * steps["num_rejected_steps"]):
-        return (
-            f"the gradient flow used up max_steps = {max_steps} at time {reached:.6g} of "
-            f"{end:.6g} ({steps}): most steps go into kinks, where ReLU units switch and the "
-            "velocity jumps. Loosen rtol (models with kinks = True, such as ReLUNetwork, have "
-            "1e-4 and the solver Bosh3 by default; their number of steps is proportional to "
-            "1/rtol), or raise max_steps."
-        )
     if taken >= max_steps:
-        return (
+        used = (
             f"the gradient flow used up max_steps = {max_steps} at time {reached:.6g} of "
-            f"{end:.6g} ({steps}): loosen rtol, pass a stiff solver such as diffrax.Kvaerno5(), "
-            "raise max_steps, or whiten the inputs. A loss without a lower bound runs to infinity "
-            "in finite time."
+            f"{end:.6g} ({steps})"
+        )
+        if kinks:
+            return (
+                f"{used}: most steps go into kinks, where ReLU units switch and the velocity "
+                "jumps. Their number is proportional to 1/rtol: loosen rtol (the default for "
+                "models with kinks is 1e-4, with the solver Bosh3), or raise max_steps."
+            )
+        jumps = (
+            " Most steps were rejected, as at kinks (of ReLU units, or of |error| as a loss): "
+            "rtol=1e-4 with solver=diffrax.Bosh3() gets through those."
+        )
+        return (
+            f"{used}: loosen rtol, pass a stiff solver such as diffrax.Kvaerno5(), raise "
+            "max_steps, or whiten the inputs. A loss without a lower bound runs to infinity in "
+            f"finite time.{jumps if 2 * steps['num_rejected_steps'] > taken else ''}"
         )
     return (
         f"the solver gave up at time {reached:.6g} of {end:.6g} ({steps}): no step was small "

@@ -123,12 +123,12 @@ class TestKinks:
         assert sum(int(n) for n in flow.stats.values()) < 10_000
 
     def test_giving_up_names_the_kinks(self):
-        with pytest.raises(RuntimeError, match=r"most steps go into kinks.* Loosen rtol"):
+        with pytest.raises(RuntimeError, match=r"most steps go into kinks.* loosen rtol"):
             gdln.gradient_flow(self.NET, self.DATA, [0.0, 20.0], rtol=1e-9, max_steps=500)
 
     def test_also_of_a_model_that_does_not_say_so(self):
         # |w|: the velocity jumps at 0, where w comes to rest.
-        with pytest.raises(RuntimeError, match="most steps go into kinks"):
+        with pytest.raises(RuntimeError, match="Most steps were rejected, as at kinks"):
             gdln.gradient_flow(
                 jnp.array([0.3, 0.5]), None, [0.0, 9.0], loss=lambda w, _: jnp.sum(jnp.abs(w)),
                 max_steps=2000,
