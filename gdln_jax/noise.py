@@ -14,7 +14,7 @@ over singular values is then a sum over points with signed weights, the same for
 
 The last two terms are those of real matrices. The integral of chi_q is -1 for a mode that stands
 out (`sbar^2 > c`) and 0 for one that does not, so that one smooth expression holds for both.
-Floor 5, above `tasks`, whose `Task` it returns.
+May import the closed forms and `tasks`, whose `Task` it returns.
 """
 
 import math
@@ -41,8 +41,9 @@ from gdln_jax.tasks import Task
 
 _Values = ArrayLike | Sequence[float | int]
 
-# Gauss-Legendre nodes on (0, pi): with 400 the masses of all densities are right to 1e-9. No
-# trapezoid: for N3 = N1 the integrands have no even periodic extension.
+# Gauss-Legendre nodes on (0, pi): with 400 the masses of all densities are right to rounding (by
+# SciPy's nodes; NumPy's weights are good to 1e-10). No trapezoid: for N3 = N1 the integrands have
+# no even periodic extension.
 _NODES = 400
 
 
@@ -134,8 +135,8 @@ def learning_curves(
 
     in expectation over noise and teacher (the sums: BEYOND 13.3; the module's docstring has the
     first). Errors of the formula are of order 1/N1: below 1.8/N1 in all set-ups tried, N3 = N1
-    included, for few modes (docs/noise.md says how few). The integrals are exact to 1e-8 (1e-5 for
-    N3 = N1) in float64, and to about 1e-5 in float32.
+    included, for few modes (docs/noise.md says how few). The integrals are exact to 1e-8 in float64
+    (1e-6 from a0 = 1e-30 with N3 near N1), and to about 1e-5 in float32.
 
     **Arguments:**
 
