@@ -118,6 +118,7 @@ def test_a_pathway_beside_another_starts_where_its_weights_say():
         ({"a0": np.array([2.0])}, "a0 must lie between"),
         ({"a0": np.array([0.0])}, "a0 must lie between"),
         ({"taken": np.eye(2)[None]}, "leaves nothing"),
+        ({"own": np.full((2, 2), np.nan)}, "not finite"),
     ],
 )
 def test_bad_arguments_of_the_head_start(change: dict, words: str):
@@ -125,6 +126,16 @@ def test_bad_arguments_of_the_head_start(change: dict, words: str):
             "a0": np.array([0.1])}  # fmt: skip
     with pytest.raises(ValueError, match=words):
         relu.head_start(**{**good, **change})
+
+
+def test_a_head_start_that_takes_too_many_steps_is_refused_in_words(monkeypatch):
+    # No other test has five inputs: the program with few steps stays here.
+    monkeypatch.setattr(relu._head_start, "_MAX_STEPS", 30)
+    taken = np.zeros((1, 2, 5))
+    taken[0, 0, 0] = 0.5
+    words = r"mode 1 was not found: the ODE solver gave up after .* tau, within 30 steps"
+    with pytest.raises(RuntimeError, match=words):
+        relu.head_start(1e3 * np.eye(2, 5), taken, np.ones(1), np.ones(1), np.array([1e-8]))
 
 
 # ------------------------------------------------------------------ what the recipes share

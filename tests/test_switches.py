@@ -1,7 +1,7 @@
 """A wide sample of the public functions under JAX's switches.
 
-Shapes must not meet by luck (`jax_numpy_rank_promotion="raise"`). The sample is traced, not
-compiled, where that is enough.
+Neither shapes nor precisions may meet by luck (`jax_numpy_rank_promotion="raise"`,
+`jax_numpy_dtype_promotion="strict"`). The sample is traced, not compiled, where that is enough.
 """
 
 from collections.abc import Callable
@@ -155,12 +155,12 @@ def arrays(tree: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", TRACED)
-def test_shapes_do_not_meet_by_luck_in_traced(name):
-    with jax.numpy_rank_promotion("raise"):
+def test_shapes_and_precisions_do_not_meet_by_luck_in_traced(name):
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
         assert jax.eval_shape(lambda: arrays(TRACED[name]()))
 
 
 @pytest.mark.parametrize("name", HOST)
-def test_shapes_do_not_meet_by_luck_in(name):
-    with jax.numpy_rank_promotion("raise"):
+def test_shapes_and_precisions_do_not_meet_by_luck_in(name):
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
         HOST[name]()
