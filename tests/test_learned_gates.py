@@ -142,6 +142,19 @@ class TestLearn:
             jnp.where(z["a"] > 5, jnp.nan, 1.0) * jnp.sum((z["a"] - centre) ** 2) + z["b"][0] ** 2
         )
 
+    def test_optimisers_of_all_signatures(self):
+        # (z - 2)^2 + b^2 is halved in z - 2 and b by each step of Polyak's, f/|g|^2.
+        starts = {"a": np.array([0.0, -1.0]), "b": np.ones((2, 1))}
+        polyak = optax.polyak_sgd()
+        found = gates.learn(self.objective, starts, optimizer=polyak, steps=3, args=(2.0,))
+        np.testing.assert_allclose(found.variables["a"], 2 + np.array([-2, -3]) / 8)
+        several = optax.MultiSteps(optax.sgd(0.1), 2, accumulator_dtype=np.float64)
+        found = gates.learn(self.objective, starts, optimizer=several, steps=4, args=(2.0,))
+        np.testing.assert_allclose(found.variables["a"], 2 + np.array([-2, -3]) * 0.8**2)
+        lookahead = optax.lookahead(optax.sgd(0.1), 5, 0.5)
+        with pytest.raises(ValueError, match=r"optimizer cannot be used: .*lookahead"):
+            gates.learn(self.objective, starts, optimizer=lookahead, steps=2, args=(2.0,))
+
     def test_every_start_learns_by_itself(self):
         starts = {"a": np.array([0.0, 9.0, -1.0]), "b": np.ones((3, 1))}
         sgd = optax.sgd(0.1)
