@@ -41,6 +41,8 @@ def raised() -> Iterator[list[int]]:
         yield raiser.came
     finally:
         sys.unraisablehook = raiser.hook
+        if raiser.before:  # without its handler the timer would end the process
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in (before | raiser.before).items():
             signal.signal(number, handler)
 
