@@ -99,6 +99,7 @@ def test_noise_page(capsys):
     assert min(map(float, moved)) > 0
 
 
+@pytest.mark.slow
 def test_own_loss_page(capsys):
     scope = run("own_loss")
     assert "equal: True" in capsys.readouterr().out
