@@ -393,6 +393,7 @@ class TestResume:
         rest = train(NET, schedule, steps=5, resume=half, **options)
         assert eqx.tree_equal(rest.final, whole.final)
 
+    @pytest.mark.slow
     def test_a_batch_of_runs(self):
         nets = jax.tree.map(lambda w: jnp.stack([w, 0.5 * w]), NET)
 

@@ -67,6 +67,7 @@ class TestObjectives:
         assert f(1e-9, 1.0) > 1  # not reached by t1
         assert np.isnan(f(1e-30, 1e4))  # the solver gave up
 
+    @pytest.mark.slow
     def test_float32_and_a_silent_pathway_at_the_defaults(self):
         # Weights of 0 stay 0 and are no scale: the time is that of the other pathway alone.
         graph = Graph(dict.fromkeys("xpqy", 1), [(e.source, e.target) for e in PAIR.edges])
