@@ -17,7 +17,7 @@ _DEPENDENCIES = (
     "matplotlib", "xarray", "h5netcdf", "h5py", "sklearn", "typer", "rich",
 )  # fmt: skip
 _EVERYTHING = "import gdln_jax\nfor name in gdln_jax.__all__: getattr(gdln_jax, name)\n"
-_HELP = "import sys; sys.argv = ['gdln', '--help']\nfrom gdln_jax.cli import main\nmain()\n"
+_HELP = "import sys; sys.argv = ['gdln', '--help']\nfrom gdln_jax._cli.main import main\nmain()\n"
 
 
 def measure(quick: bool) -> list[Row]:
@@ -68,7 +68,7 @@ def _first_figure() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         environment = {"XDG_CACHE_HOME": folder, "JAX_COMPILATION_CACHE_DIR": ""}
         code = (
-            "import sys; from gdln_jax.cli import main\n"
+            "import sys; from gdln_jax._cli.main import main\n"
             f"sys.argv = ['gdln', 'reproduce', 'routing', '--out', {str(Path(folder) / 'out')!r}]\n"
             "main()\n"
         )

@@ -21,8 +21,8 @@ import numpy as np  # noqa: E402
 import optax  # noqa: E402
 
 import gdln_jax as gdln  # noqa: E402
-from gdln_jax.sweep._axes import Grid, read_axes  # noqa: E402
-from gdln_jax.sweep._program import Program  # noqa: E402
+from gdln_jax._sweep._axes import Grid, read_axes  # noqa: E402
+from gdln_jax._sweep._program import Program  # noqa: E402
 
 STEPS, LARGEST = 50, 1024
 TASK = gdln.tasks.routing(7, 4)

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from PIL import Image
 
+from gdln_jax._cli.report import Outcome, State, duration, outcomes
 from gdln_jax._files import write as save
 from gdln_jax.recipes import CATALOGUE
-from gdln_jax.report import Outcome, State, duration, outcomes
 
 DOCS = Path(__file__).parent
 OUT = DOCS.parent / "out" / "gallery"

@@ -1,137 +1,39 @@
-"""gdln_jax: gated deep linear networks in JAX. The table of contents, in the order of the workflow.
+"""gdln_jax: gated deep linear networks in JAX.
 
-A name is imported from its room when it is first used (PEP 562), so that `import gdln_jax` costs
-nothing. To add a name: one line in `_ROOMS` and one under `TYPE_CHECKING`.
+The public names stand in `__init__.pyi`, in the order of the workflow: for type checkers as they
+are, and read below for a run. A module is imported when one of its names is first used (PEP 562),
+so that `import gdln_jax` loads neither JAX nor anything else of the package.
 """
 
-import difflib
+import ast
 import importlib
-import sys
-from types import ModuleType
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-__version__ = "0.1.0"
+from gdln_jax._version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from gdln_jax import exact as exact
-    from gdln_jax import gates as gates
-    from gdln_jax import images as images
-    from gdln_jax import init as init
-    from gdln_jax import measures as measures
-    from gdln_jax import noise as noise
-    from gdln_jax import plot as plot
-    from gdln_jax import race as race
-    from gdln_jax import recipes as recipes
-    from gdln_jax import relu as relu
-    from gdln_jax import tasks as tasks
-    from gdln_jax._citation import citation as citation
-    from gdln_jax._data import GatedData as GatedData
-    from gdln_jax._data import Patterns as Patterns
-    from gdln_jax._descent import LostUpdatesWarning as LostUpdatesWarning
-    from gdln_jax._descent import flow_time as flow_time
-    from gdln_jax._descent import train as train
-    from gdln_jax._effective import EffectiveInitial as EffectiveInitial
-    from gdln_jax._effective import effective_initial as effective_initial
-    from gdln_jax._effective import expected_initial as expected_initial
-    from gdln_jax._flow import gradient_flow as gradient_flow
-    from gdln_jax._graph import Graph as Graph
-    from gdln_jax._modes import ModeStrengths as ModeStrengths
-    from gdln_jax._network import GatedNetwork as GatedNetwork
-    from gdln_jax._plan import PackedData as PackedData
-    from gdln_jax._plan import pack as pack
-    from gdln_jax._quotient import Quotient as Quotient
-    from gdln_jax._reduced_flow import ReducedTrajectory as ReducedTrajectory
-    from gdln_jax._reduction import InexactReductionError as InexactReductionError
-    from gdln_jax._reduction import InexactReductionWarning as InexactReductionWarning
-    from gdln_jax._reduction import PathTable as PathTable
-    from gdln_jax._reduction import Reduction as Reduction
-    from gdln_jax._reduction import reduce as reduce
-    from gdln_jax._schedule import Schedule as Schedule
-    from gdln_jax._statistics import PathStatistics as PathStatistics
-    from gdln_jax._statistics import path_statistics as path_statistics
-    from gdln_jax._statistics import path_sum_gradient as path_sum_gradient
-    from gdln_jax._times import Crossing as Crossing
-    from gdln_jax._times import time_to as time_to
-    from gdln_jax._times import unlearned as unlearned
-    from gdln_jax._times import until_learned as until_learned
-    from gdln_jax._trajectory import PlateauWarning as PlateauWarning
-    from gdln_jax._trajectory import Trajectory as Trajectory
-    from gdln_jax.losses import cross_entropy as cross_entropy
-    from gdln_jax.losses import mse as mse
-    from gdln_jax.relu._gates import discover_gates as discover_gates
-    from gdln_jax.relu._gates_network import build_gated as build_gated
-    from gdln_jax.relu._imitation import imitation_gap as imitation_gap
-    from gdln_jax.relu._network import ReLUNetwork as ReLUNetwork
-    from gdln_jax.relu._patterns import activation_patterns as activation_patterns
-    from gdln_jax.sweep import SweepLockedError as SweepLockedError
-    from gdln_jax.sweep import SweepStoreError as SweepStoreError
-    from gdln_jax.sweep import sweep as sweep
-else:
-    _ROOMS = {
-        # room: the names it hands on, () for a namespace that users type
-        "_graph": ("Graph",),
-        "_data": ("GatedData", "Patterns"),
-        "_schedule": ("Schedule",),
-        "_plan": ("pack", "PackedData"),
-        "_network": ("GatedNetwork",),
-        "init": (),
-        "losses": ("mse", "cross_entropy"),
-        "_flow": ("gradient_flow",),
-        "_descent": ("train", "flow_time", "LostUpdatesWarning"),
-        "_trajectory": ("Trajectory", "PlateauWarning"),
-        "_statistics": ("path_statistics", "PathStatistics", "path_sum_gradient"),
-        "_reduction": (
-            "reduce",
-            "Reduction",
-            "InexactReductionError",
-            "InexactReductionWarning",
-            "PathTable",
-        ),
-        "_modes": ("ModeStrengths",),
-        "_quotient": ("Quotient",),
-        "_effective": ("effective_initial", "expected_initial", "EffectiveInitial"),
-        "_reduced_flow": ("ReducedTrajectory",),
-        "exact": (),
-        "_times": ("time_to", "Crossing", "until_learned", "unlearned"),
-        "images": (),
-        "tasks": (),
-        "relu": (),
-        "relu._network": ("ReLUNetwork",),
-        "relu._patterns": ("activation_patterns",),
-        "relu._gates": ("discover_gates",),
-        "relu._gates_network": ("build_gated",),
-        "relu._imitation": ("imitation_gap",),
-        "race": (),
-        "gates": (),
-        "measures": (),
-        "noise": (),
-        "sweep": ("sweep", "SweepStoreError", "SweepLockedError"),
-        "plot": (),
-        "recipes": (),
-        "_citation": ("citation",),
-    }
-    _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in (names or (room,))}
-    __all__ = list(_ROOM_OF)
+# name -> the module that has it; a namespace such as `exact` has itself.
+_MODULE_OF = {
+    alias.name: statement.module if statement.module != __name__ else f"{__name__}.{alias.name}"
+    for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text("utf-8")).body
+    if isinstance(statement, ast.ImportFrom) and statement.module
+    for alias in statement.names
+    if alias.name != "__version__"
+}
+__all__ = list(_MODULE_OF)
 
-    def __getattr__(name):
-        if name not in _ROOM_OF:
-            near = difflib.get_close_matches(name, _ROOM_OF, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
-        room = importlib.import_module(f"{__name__}.{_ROOM_OF[name]}")
-        value = getattr(room, name) if name in _ROOMS[_ROOM_OF[name]] else room
-        globals()[name] = value
-        return value
 
-    def __dir__():
-        return [*__all__, "__version__"]
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        from gdln_jax._checks import suggest
 
-    class _Contents(ModuleType):
-        """Where a room and the name it hands on are spelled alike (`sweep`), the name wins."""
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}{suggest(name, __all__)}"
+        )
+    module = importlib.import_module(_MODULE_OF[name])
+    value = module if _MODULE_OF[name] == f"{__name__}.{name}" else getattr(module, name)
+    globals()[name] = value
+    return value
 
-        def __setattr__(self, name, value):
-            if isinstance(value, ModuleType) and name in _ROOMS.get(name, ()):
-                value = getattr(value, name)
-            super().__setattr__(name, value)
 
-    sys.modules[__name__].__class__ = _Contents
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,12 +1,10 @@
-"""Checks of arguments that every room shares.
-
-Each check raises at the boundary, before anything is compiled, and its message says which
-argument is wrong, what was wanted, what was given, and how to mend it. Floor 0: imports
-nothing of this package and no JAX.
+"""Argument checks. They run before compilation and report the argument, the given value, what was
+expected, and a remedy. Imports no JAX.
 """
 
 import difflib
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
@@ -61,7 +59,7 @@ def check_positive(value: Any, name: str) -> float:
     """Return a number, or an array of shape (), as a finite ``float`` above zero.
 
     Raises ``ValueError`` for anything else. Values may not be traced; see
-    ``_boundary.check_positive_if_known``.
+    ``check_positive_if_known``.
     """
     array = hasattr(value, "dtype") and value.shape == () and value.dtype.kind in "fiu"
     number = isinstance(value, Real) and not isinstance(value, bool)
@@ -69,3 +67,21 @@ def check_positive(value: Any, name: str) -> float:
         shown = value if array else repr(value)
         raise ValueError(f"{name} is {shown}; it must be a finite number above 0.")
     return float(value)
+
+
+def is_concrete(tree: Any) -> bool:
+    """Whether no leaf of `tree` is being traced, so that its values can be looked at."""
+    jax = sys.modules.get("jax")  # where it is not loaded, nothing is traced
+    return jax is None or not any(
+        isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree)
+    )
+
+
+def check_positive_if_known(**values: Any) -> None:
+    """Raise `ValueError` for a value that is no finite number above 0; None and traced ones pass.
+
+    For `tau`, `rtol`, `atol`: `check_positive_if_known(tau=tau, rtol=rtol, atol=atol)`.
+    """
+    for name, value in values.items():
+        if value is not None and is_concrete(value):
+            check_positive(value, name)

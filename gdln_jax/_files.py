@@ -1,7 +1,4 @@
-"""Files that appear whole or not at all, and places that can be written.
-
-Floor 0: imports nothing of this package and no JAX.
-"""
+"""Files that appear whole or not at all, and places that can be written."""
 
 import hashlib
 import os

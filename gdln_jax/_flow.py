@@ -1,8 +1,4 @@
-"""Gradient flow: tau dW/dt = -dL/dW for any pytree and any loss, by diffrax (SCIENCE 1).
-
-Floor 3: may import floors 0 to 2, never descent, reduction or the closed forms, so that their
-agreement is a real test.
-"""
+"""Gradient flow: tau dW/dt = -dL/dW for any pytree and any loss, by diffrax (SCIENCE 1)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,24 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._boundary import (
+from gdln_jax._checks import check_positive_if_known, is_concrete
+from gdln_jax._data.boundary import check_model
+from gdln_jax._data.schedule import Schedule, at_time
+from gdln_jax._network.losses import arranged, mse
+from gdln_jax._ode import (
     check_increasing,
-    check_model,
-    check_positive_if_known,
     check_resolved,
+    default_rtol,
+    default_solver,
+    has_kinks,
+    smallest_scale,
 )
-from gdln_jax._data import is_concrete
-from gdln_jax._schedule import Schedule, at_time
-from gdln_jax._tolerances import default_rtol, default_solver, has_kinks, smallest_scale
-from gdln_jax._trajectory import (
-    DIVERGED,
-    GAVE_UP,
-    OK,
-    Trajectory,
-    keeps_models,
-    warn_of_plateau,
-)
-from gdln_jax.losses import arranged, mse
+from gdln_jax._solution import DIVERGED, GAVE_UP, OK, Trajectory, keeps_models, warn_of_plateau
 
 _MAX_STEPS = 200_000
 

@@ -1,7 +1,6 @@
 """Architecture graphs: which node feeds which, along which edges (N Sec. 2).
 
 A `Graph` is frozen, hashable and free of arrays, so it can be static structure of any pytree.
-Floor 0: may import `_checks` only; no JAX, no NumPy.
 """
 
 import dataclasses

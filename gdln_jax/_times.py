@@ -1,11 +1,9 @@
 """When a loss or a mode crosses a level, and how that time depends on everything else.
 
 The time t* solves value(t*, theta) = level, so that dt*/dtheta = -(dvalue/dtheta)/(dvalue/dt):
-the implicit function theorem, whatever located the root. Floor 3: knows no dynamics; callers
-hand in a curve or an ODE.
+the implicit function theorem, whatever located the root.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +17,17 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
-from gdln_jax._boundary import check_increasing, check_positive_if_known, check_resolved
-from gdln_jax._checks import check_integer
-from gdln_jax._data import is_concrete
-from gdln_jax._tolerances import default_rtol, default_solver, smallest_scale
+from gdln_jax._checks import check_integer, check_positive_if_known, is_concrete
+from gdln_jax._ode import (
+    Solve,
+    _located,
+    check_increasing,
+    check_resolved,
+    default_rtol,
+    default_solver,
+    locate,
+    smallest_scale,
+)
 
 _MAX_STEPS = 200_000
 
@@ -269,36 +274,6 @@ def _of_curve(
     return Crossing(crossings, reached)
 
 
-class Solve(eqx.Module):
-    """What does not change between the two solves of an ODE; `gates.learning_time` has one too."""
-
-    ode: Callable[..., PyTree]
-    measure: Callable[..., Array]
-    solver: diffrax.AbstractSolver
-    controller: diffrax.AbstractStepSizeController
-    adjoint: diffrax.AbstractAdjoint
-    max_steps: int
-
-    def __call__(
-        self, t0: Array, t1: Array, y0: PyTree, args: Any, event: diffrax.Event | None
-    ) -> diffrax.Solution:
-        return diffrax.diffeqsolve(
-            diffrax.ODETerm(self.ode),
-            self.solver,
-            t0,
-            t1,
-            None,
-            y0,
-            args,
-            saveat=diffrax.SaveAt(t1=True),
-            stepsize_controller=self.controller,
-            adjoint=self.adjoint,
-            event=event,
-            max_steps=self.max_steps,
-            throw=False,
-        )
-
-
 def _of_ode(
     solve: Solve, level: Array, y0: PyTree, args: Any, t0: Array, t1: Array
 ) -> tuple[Array, Array, Array]:
@@ -325,43 +300,6 @@ def _of_ode(
         step = step - jnp.where(usable, value, 0.0) / jnp.where(usable, slope, 1.0)
     time = jnp.where(reached, until + step, jnp.where(failed, jnp.nan, jnp.inf))
     return time, reached, failed
-
-
-def locate(
-    solve: Solve, level: Array, y0: PyTree, args: Any, t0: Array, t1: Array
-) -> tuple[Array, Array, Array]:
-    """Return the event's time without derivatives: none may pass through its interpolant."""
-    # Closed-over parameters become leaves, so that they too can be cut off.
-    ode = eqx.filter_closure_convert(solve.ode, t0, y0, args)
-    measure = eqx.filter_closure_convert(solve.measure, t0, y0, args)
-    still = eqx.tree_at(lambda s: (s.ode, s.measure), solve, (ode, measure))
-    still, level, y0, args, t0, t1 = jax.tree.map(
-        lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf,
-        (still, level, y0, args, t0, t1),
-    )
-    first = still.measure(t0, y0, args) - level
-    side = jnp.where(first < 0, -1.0, 1.0)
-
-    def condition(t: Array, y: PyTree, args: Any, **_: Any) -> Array:
-        # In JAX's default float: diffrax compares it with a literal.
-        return (side * (still.measure(t, y, args) - level)).astype(float)
-
-    event = diffrax.Event(condition, _located(level.dtype))
-    solution = still(t0, t1, y0, args, event)
-    assert solution.ts is not None
-    assert solution.event_mask is not None
-    at_start = first == 0
-    reached = solution.event_mask | at_start
-    good = solution.result == diffrax.RESULTS.successful
-    failed = ~reached & ~good
-    return jnp.where(at_start, t0, solution.ts[-1]), reached, failed
-
-
-def _located(dtype: Any) -> optx.Bisection:
-    # The condition falls through 0 (flip), and at the end of the run so does the placeholder that
-    # diffrax puts where no event happened. The tolerance follows the dtype: 1e-8 fails in float32.
-    eps = float(jnp.finfo(dtype).eps)
-    return optx.Bisection(rtol=8 * eps, atol=math.sqrt(eps), flip=True)
 
 
 def _scale(y0: PyTree) -> Array:

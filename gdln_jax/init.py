@@ -2,7 +2,7 @@
 
 An initialiser is a function `(graph, key) -> weights`. Random ones give each edge a key derived
 from the edge's name, so that no two edges share weights and adding an edge leaves the others as
-they were. Floor 2: may import floors 0 and 1.
+they were.
 """
 
 import functools
@@ -16,11 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from gdln_jax._arrays import real_array
-from gdln_jax._balanced import balanced_pair
-from gdln_jax._boundary import check_random_key
+from gdln_jax._data.arrays import real_array
+from gdln_jax._data.boundary import check_random_key
 from gdln_jax._graph import Graph
-from gdln_jax._orthogonal import random_orthogonal
+from gdln_jax._linalg import balanced_pair, random_orthogonal
 
 Initialiser = Callable[[Graph, PRNGKeyArray], Any]
 _Sampler = Callable[[PRNGKeyArray, tuple[int, int]], Float[Array, "target source"]]

@@ -163,7 +163,7 @@ def checked(key, x):
 
 def pod(folder):
     """One of several processes of one program."""
-    from gdln_jax import _distributed
+    from gdln_jax import _machine as _distributed
 
     _distributed.join(heartbeat=int(os.environ.get("HEARTBEAT", "30")))
     assert jax.process_count() == 2

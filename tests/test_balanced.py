@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gdln_jax._balanced import balanced_pair
+from gdln_jax._linalg import balanced_pair
 
 ORDERS = [*itertools.permutations((2, 3, 5)), (3, 3, 3), (2, 2, 5), (5, 2, 2), (2, 5, 2), (1, 1, 1)]
 

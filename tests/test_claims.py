@@ -12,7 +12,8 @@ import pytest
 import xarray
 from typer.testing import CliRunner
 
-from gdln_jax import cli, race
+from gdln_jax import race
+from gdln_jax._cli import main as cli
 from gdln_jax.recipes import OptionError, claims
 from gdln_jax.recipes import _claims_measured as measured
 from gdln_jax.recipes import _claims_theory as theory

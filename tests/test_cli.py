@@ -16,7 +16,8 @@ import xarray
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from gdln_jax import _machine, cli, recipes
+from gdln_jax import _machine, recipes
+from gdln_jax._cli import main as cli
 from gdln_jax.recipes import Check, Entry, OptionError, Result
 
 RUNS = []  # the options of every run
@@ -144,7 +145,8 @@ COMPILES = """
 import pathlib, signal, sys
 from dataclasses import make_dataclass
 from types import ModuleType
-from gdln_jax import cli, recipes
+from gdln_jax._cli import main as cli
+from gdln_jax import recipes
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background
 
@@ -211,7 +213,7 @@ def test_an_interruption_is_not_lost(plain_python, tmp_path):
     """
     snippet = f"""
 import gc, pathlib, signal, time
-from gdln_jax import _signals
+from gdln_jax._cli import signals as _signals
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def interrupted(act):
@@ -294,7 +296,7 @@ def test_a_disk_that_is_full_at_the_end_is_one_line(plain_python, tmp_path):
     specification = tmp_path / "net.toml"
     specification.write_text('edges = [["x", "y"]]\n[nodes]\nx = 1\ny = 1\n')
     snippet = (
-        "import errno, os, sys\nfrom gdln_jax.cli import main\n"
+        "import errno, os, sys\nfrom gdln_jax._cli.main import main\n"
         "def full(_): raise OSError(errno.ENOSPC, 'No space left on device')\n"
         "os.fsync = full\nsys.argv = ['gdln', 'draw', {!r}]\nmain()"
     )
@@ -312,7 +314,7 @@ def test_a_terminal_without_the_characters_shows_others(plain_python, tmp_path):
     specification = tmp_path / "hé.toml"
     specification.write_text('edges = [["x", "y"]]\n[nodes]\nx = 1\ny = 1\n')
     snippet = (
-        "import sys\nfrom gdln_jax.cli import main\n"
+        "import sys\nfrom gdln_jax._cli.main import main\n"
         f"sys.argv = ['gdln', 'draw', {str(specification)!r}]\nmain()"
     )
     done = plain_python(snippet, PYTHONIOENCODING="ascii")
@@ -384,7 +386,7 @@ def test_bench_hands_on_its_arguments(gdln, tmp_path, monkeypatch):
 def test_help_imports_nothing_heavy_and_starts_quickly(plain_python):
     snippet = (
         "import sys; sys.argv = ['gdln', '--help']\n"
-        "from gdln_jax.cli import main\n"
+        "from gdln_jax._cli.main import main\n"
         "try: main()\nexcept SystemExit as stop: assert not stop.code\n"
         "assert not {'jax', 'numpy', 'matplotlib', 'xarray', 'pandas'} & set(sys.modules)"
     )
@@ -402,7 +404,7 @@ def test_help_imports_nothing_heavy_and_starts_quickly(plain_python):
 def test_info_sets_precision_and_cache(plain_python, tmp_path):
     snippet = (
         "import sys; sys.argv = ['gdln', 'info']\n"
-        "from gdln_jax.cli import main\n"
+        "from gdln_jax._cli.main import main\n"
         "try: main()\nexcept SystemExit as stop: assert not stop.code\n"
     )
     done = plain_python(

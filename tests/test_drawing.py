@@ -6,7 +6,8 @@ import pytest
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from gdln_jax import _drawing, cli
+from gdln_jax._cli import drawing as _drawing
+from gdln_jax._cli import main as cli
 from gdln_jax.recipes import OptionError
 
 GOOD = """\

@@ -9,7 +9,7 @@ import pytest
 
 import gdln_jax as gdln
 from gdln_jax import relu, tasks
-from gdln_jax._data import GatedData
+from gdln_jax._data.gated import GatedData
 from gdln_jax._graph import Graph
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.relu import _gates_choice

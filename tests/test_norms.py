@@ -11,7 +11,7 @@ import pytest
 
 import gdln_jax as gdln
 from gdln_jax import exact, measures, race, relu
-from gdln_jax._norms import norm, quotient
+from gdln_jax._linalg import norm, quotient
 
 EYE = jnp.eye(2)
 CHAIN = gdln.Graph.chain([2, 2, 2])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gdln_jax._orthogonal import random_orthogonal
+from gdln_jax._linalg import random_orthogonal
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (6, 2), (1, 1)])

@@ -306,7 +306,7 @@ def task_targets():
 
 def test_verification_at_fresh_points():
     """A gradient that is equal at the first points only: later ones must still split."""
-    from gdln_jax._classes import refine
+    from gdln_jax._reduction.classes import refine
 
     calls = []
 
@@ -330,7 +330,7 @@ def test_the_program_does_not_grow_with_the_number_of_domains():
 
 
 def test_solving_for_more_domains_does_not_compile_again():
-    from gdln_jax import _reduced_flow
+    from gdln_jax._reduction import flow as _reduced_flow
 
     solve: Any = _reduced_flow._solve
     compiled = []

@@ -14,7 +14,8 @@ import pytest
 import xarray
 from typer.testing import CliRunner
 
-from gdln_jax import cli, recipes
+from gdln_jax import recipes
+from gdln_jax._cli import main as cli
 from gdln_jax.recipes import OptionError, _routing_checks, _routing_runs, routing
 
 # A size at which a run costs little more than its compilation.

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from gdln_jax import cli
+from gdln_jax._cli import main as cli
 from gdln_jax.recipes import OptionError, sharing
 from gdln_jax.recipes._options import with_values
 

@@ -261,7 +261,7 @@ def test_the_coupled_form_is_the_full_flow(name):
 )
 def test_the_coupled_form_has_a_certificate_of_its_own(name):
     """The share of the full gradient outside the span of its matrices, at random ones."""
-    from gdln_jax._certificate import span_leak
+    from gdln_jax._reduction.certificate import span_leak
 
     reduction = gdln.reduce(*INEXACT[name](), on_inexact="coupled")
     assert reduction.residual < EXACT
@@ -962,7 +962,7 @@ def test_a_reduction_is_an_argument_not_a_constant():
 
 
 def compiled_solves() -> int:
-    from gdln_jax import _reduced_flow
+    from gdln_jax._reduction import flow as _reduced_flow
 
     solve: Any = _reduced_flow._solve
     return solve._cached._cache_size()

@@ -25,10 +25,12 @@ from matplotlib.figure import Figure
 from PIL import Image
 from typer.testing import CliRunner
 
-from gdln_jax import _machine, cli, recipes, report
+from gdln_jax import _machine, recipes
+from gdln_jax._cli import main as cli
+from gdln_jax._cli import report
+from gdln_jax._cli.report import State
 from gdln_jax.recipes import Check, Entry, Result
 from gdln_jax.recipes._spread import spread_over_seeds
-from gdln_jax.report import State
 
 NAMES = ("good", "breaks", "killed", "fails", "slow")
 ENTRIES = {
@@ -45,7 +47,8 @@ SCRIPT = """
 import os, pathlib, signal, sys, time
 sys.path.insert(0, {tests!r})
 import test_report as here
-from gdln_jax import _machine, cli
+from gdln_jax import _machine
+from gdln_jax._cli import main as cli
 from gdln_jax.recipes import CATALOGUE
 CATALOGUE.clear(); CATALOGUE.update(here.ENTRIES)
 for name in here.NAMES:
@@ -339,7 +342,7 @@ def test_numbers_and_their_spread():
 @pytest.fixture
 def gdln(monkeypatch, tmp_path, command):
     """The command in an empty folder, with two of the tiny recipes for a catalogue."""
-    monkeypatch.setattr("gdln_jax.report._all.GDLN", command)
+    monkeypatch.setattr("gdln_jax._cli.report._all.GDLN", command)
     for name in NAMES:
         monkeypatch.setitem(sys.modules, f"tiny_{name}", room(name))
     kept = {name: ENTRIES[name] for name in ("good", "fails")}

@@ -14,11 +14,11 @@ import pytest
 import xarray as xr
 
 import gdln_jax as gdln
-from gdln_jax.sweep._axes import Grid, read_axes
-from gdln_jax.sweep._memory import budget, fitted
-from gdln_jax.sweep._program import Program
-from gdln_jax.sweep._static import find_static
-from gdln_jax.sweep._status import MEANINGS
+from gdln_jax._sweep._axes import Grid, read_axes
+from gdln_jax._sweep._memory import budget, fitted
+from gdln_jax._sweep._program import Program
+from gdln_jax._sweep._static import find_static
+from gdln_jax._sweep._status import MEANINGS
 
 KEY = jax.random.key(7)
 AXES = {"size": [2, 3], "scale": [0.1, 0.2, 0.5], "seed": [0, 1, 5]}

@@ -17,7 +17,7 @@ import pytest
 import xarray as xr
 
 import gdln_jax as gdln
-from gdln_jax.sweep._fingerprint import fingerprint
+from gdln_jax._sweep._fingerprint import fingerprint
 
 STUDY = """
 import functools, equinox as eqx, jax, study_helpers, study_package.deep

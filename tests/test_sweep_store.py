@@ -22,9 +22,9 @@ import numpy as np
 import pytest
 
 import gdln_jax as gdln
-from gdln_jax.sweep import _store
-from gdln_jax.sweep._locks import locked
-from gdln_jax.sweep._program import Program
+from gdln_jax._sweep import _store
+from gdln_jax._sweep._locks import locked
+from gdln_jax._sweep._program import Program
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 KEY = jax.random.key(1)

@@ -277,7 +277,7 @@ def test_float32_ode_with_and_without_x64(plain_python):
     assert got.time.dtype == jnp.float32
     assert abs(got.time / wanted - 1) < 1e-5
     done = plain_python(
-        "import jax\nfrom gdln_jax._times import time_to\n"
+        "import jax\nfrom gdln_jax import time_to\n"
         "f = lambda a: time_to(1.0, ode=lambda t, a, _: 2*a*(.7 - .25*a), y0=a,"
         " measure=lambda _, a, __: a, t1=50.).time\n"
         "print(*jax.value_and_grad(f)(1e-3))",

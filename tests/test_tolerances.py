@@ -14,7 +14,7 @@ import pytest
 
 import gdln_jax as gdln
 from gdln_jax import gates, race, relu
-from gdln_jax._tolerances import has_kinks, smallest_scale
+from gdln_jax._ode import has_kinks, smallest_scale
 
 PAGE = Path(__file__).parent.parent / "docs" / "tolerances.md"
 GRAPH = gdln.Graph.chain([2, 2, 2])

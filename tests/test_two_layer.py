@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from gdln_jax import exact
-from gdln_jax._balanced import balanced_pair
+from gdln_jax._linalg import balanced_pair
 
 TIMES = np.array([0.0, 0.5, 3.0, 10.0, 40.0])
 

@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from gdln_jax._norms import ratio
+from gdln_jax._linalg import ratio
 
 # Gauss-Legendre nodes and weights on [0, 1]. Sixteen nodes integrate every integrand used below
 # to better than 1e-16 relative: their nearest complex pole lies on a Bernstein ellipse with

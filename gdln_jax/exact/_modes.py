@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from gdln_jax._norms import ratio
+from gdln_jax._linalg import ratio
 from gdln_jax.exact._calculus import (
     as_floats,
     check_all,

@@ -15,7 +15,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from gdln_jax._norms import root
+from gdln_jax._linalg import root
 from gdln_jax.exact._calculus import as_floats, check_all, concrete, scaled_time
 from gdln_jax.exact._separable import solve_separable, time_separable
 

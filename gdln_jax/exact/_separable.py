@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gdln_jax._norms import ratio
+from gdln_jax._linalg import ratio
 from gdln_jax.exact._calculus import (
     NODES,
     WEIGHTS,

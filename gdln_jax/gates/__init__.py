@@ -3,8 +3,7 @@
 N and H leave the inference of gating open. Here gates are continuous functions of variables, say
 `jax.nn.sigmoid(logits)`, put into gated data by `with_gates`; `learn` optimises the variables for
 an objective on the dynamics, such as `learning_time` or `output_gap`, from many starts in one
-program. `LearnedGates` lets them learn together with the weights, at a rate of their own. Floor 4:
-may import from floors 0-3.
+program. `LearnedGates` lets them learn together with the weights, at a rate of their own.
 """
 
 from gdln_jax.gates._learn import Learned as Learned

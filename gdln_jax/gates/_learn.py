@@ -10,9 +10,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from gdln_jax._checks import check_integer
-from gdln_jax._data import is_concrete
-from gdln_jax._optimizer import apply_gradient, as_transformation, initial_state
+from gdln_jax._checks import check_integer, is_concrete
+from gdln_jax._scan import apply_gradient, as_transformation, initial_state
 
 
 class Learned(eqx.Module):

@@ -11,8 +11,8 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
-from gdln_jax._data import GatedData
-from gdln_jax._network import GatedNetwork
+from gdln_jax._data.gated import GatedData
+from gdln_jax._network.gated import GatedNetwork
 
 
 class ModeNetworks(eqx.Module):

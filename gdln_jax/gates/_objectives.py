@@ -13,12 +13,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._boundary import check_positive_if_known, check_resolved
-from gdln_jax._data import GatedData
+from gdln_jax._checks import check_positive_if_known
+from gdln_jax._data.gated import GatedData
 from gdln_jax._flow import gradient_flow
-from gdln_jax._times import Solve, locate
-from gdln_jax._tolerances import default_rtol, has_kinks, smallest_scale
-from gdln_jax.losses import mse
+from gdln_jax._network.losses import mse
+from gdln_jax._ode import Solve, check_resolved, default_rtol, has_kinks, locate, smallest_scale
 
 # Optimisation needs no more (and float32 has no more than 1e-5); many starts times many steps pay
 # for each digit.

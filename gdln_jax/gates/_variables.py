@@ -18,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._arrays import SeveralArrays, weight_array
-from gdln_jax._checks import check_choice, check_keys
-from gdln_jax._data import GatedData, is_concrete
-from gdln_jax._network import GatedNetwork, check_network
+from gdln_jax._checks import check_choice, check_keys, is_concrete
+from gdln_jax._data.arrays import SeveralArrays, weight_array
+from gdln_jax._data.gated import GatedData
+from gdln_jax._network.gated import GatedNetwork, check_network
+from gdln_jax._network.losses import mse
 from gdln_jax.gates._with_gates import with_gates
-from gdln_jax.losses import mse
 
 _BOUNDS = ("softmax", "sigmoid")
 

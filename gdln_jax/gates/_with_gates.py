@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from gdln_jax._arrays import own_copy, real_array
-from gdln_jax._boundary import check_gated_data
-from gdln_jax._data import GatedData
+from gdln_jax._data.arrays import own_copy, real_array
+from gdln_jax._data.boundary import check_gated_data
+from gdln_jax._data.gated import GatedData
 
 
 def with_gates(

@@ -1,8 +1,7 @@
 """Real images in routed networks (N Sec. 5, App. D): data, transformations, training, accuracy.
 
 `load` an image set, `make_transforms` the M views of it, draw a `RoutedNetwork` and
-`train_images`; `tasks.transformed_images` gives the same as a graph with data. Floor 4, below the
-tasks: may import floors 0 to 3.
+`train_images`; `tasks.transformed_images` gives the same as a graph with data.
 """
 
 from gdln_jax.images._evaluate import route_accuracy as route_accuracy

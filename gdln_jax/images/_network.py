@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from gdln_jax._checks import check_integer
-from gdln_jax._network import GatedNetwork
+from gdln_jax._network.gated import GatedNetwork
 
 
 class RoutedNetwork(eqx.Module):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gdln_jax._arrays import check_dense, check_row_labels
+from gdln_jax._data.arrays import check_dense, check_row_labels
 from gdln_jax.images._files import read_cifar, read_idx
 
 # Pixels above this are bytes that lost their dtype; standardised ones stay far below.

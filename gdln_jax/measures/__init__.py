@@ -1,8 +1,7 @@
 """What is read off trained networks: errors by route, representations, modes, kernels, MDS.
 
 Arrays in, arrays out; jit, vmap and grad go through all of it except `mds` (host code). Networks
-may carry leading axes (seeds, times) only where a docstring says so; otherwise vmap. Floor 4: may
-import from floors 0-3; no pictures here.
+may carry leading axes (seeds, times) only where a docstring says so; otherwise vmap.
 """
 
 from gdln_jax.measures._errors import error_by_group as error_by_group

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from gdln_jax._boundary import check_gated_data, check_predicts
-from gdln_jax._data import GatedData
-from gdln_jax._network import GatedNetwork, check_network
-from gdln_jax._norms import quotient
+from gdln_jax._data.boundary import check_gated_data, check_predicts
+from gdln_jax._data.gated import GatedData
+from gdln_jax._linalg import quotient
+from gdln_jax._network.gated import GatedNetwork, check_network
 
 
 def relative_error(target: ArrayLike, prediction: ArrayLike) -> Float[Array, ""]:

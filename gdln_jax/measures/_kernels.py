@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._boundary import check_predicts
-from gdln_jax._norms import norm, quotient
+from gdln_jax._data.boundary import check_predicts
+from gdln_jax._linalg import norm, quotient
 
 
 def empirical_ntk(

@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._lapack import one_by_one
-from gdln_jax._network import GatedNetwork, check_network
-from gdln_jax._norms import norm, quotient
+from gdln_jax._linalg import norm, one_by_one, quotient
+from gdln_jax._network.gated import GatedNetwork, check_network
 
 
 def mode_strengths(

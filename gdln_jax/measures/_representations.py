@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax._checks import check_integer
-from gdln_jax._data import GatedData
-from gdln_jax._norms import norm, quotient, root
+from gdln_jax._data.gated import GatedData
+from gdln_jax._linalg import norm, quotient, root
 
 
 def representational_similarity(

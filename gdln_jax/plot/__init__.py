@@ -1,7 +1,7 @@
 """Pictures on given axes: arrays in, `Axes` out, in one style; and films (`animate`).
 
 Theory dashed, simulation solid; trained blue, untrained orange, shared green; medians with bands,
-single seeds thin; time t/τ and loss L. Floor 5: may import matplotlib and floors 0-4.
+single seeds thin; time t/τ and loss L.
 """
 
 from gdln_jax.plot._animate import animate as animate
@@ -20,3 +20,4 @@ from gdln_jax.plot._style import figure as figure
 from gdln_jax.plot._style import mode_colours as mode_colours
 from gdln_jax.plot._style import panel_label as panel_label
 from gdln_jax.plot._style import style as style
+from gdln_jax.plot._text import check_text as check_text

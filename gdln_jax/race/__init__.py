@@ -4,7 +4,7 @@ R (a third party's summary of N; N does not contain the equation) claims that pa
 follow a Lotka-Volterra law and that one of them takes all. `LotkaVolterra` is that equation with
 its exact solution, `Pathways` is what gradient flow really does, and the functions below give the
 curves and maps in which the two are compared (SCIENCE 5). `gdln reproduce claims` tests R's claims
-one by one; docs/claims.md has the verdicts and the errata. Floor 4.
+one by one; docs/claims.md has the verdicts and the errata.
 """
 
 from gdln_jax.race._lotka_volterra import LotkaVolterra, Phases

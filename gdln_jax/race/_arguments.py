@@ -1,7 +1,7 @@
 """Arguments of races (vectors of strengths, times, tolerances), and the one call of an ODE solver.
 
 A check looks at values only where they are concrete; inside jit, vmap or grad it sees shapes
-alone. May import floors 0 to 3.
+alone.
 """
 
 from collections.abc import Callable
@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gdln_jax._arrays import check_dense, check_real
-from gdln_jax._boundary import check_positive_if_known, check_resolved
-from gdln_jax._data import is_concrete
-from gdln_jax._trajectory import GAVE_UP, OK
+from gdln_jax._checks import check_positive_if_known, is_concrete
+from gdln_jax._data.arrays import check_dense, check_real
+from gdln_jax._ode import check_resolved
+from gdln_jax._solution import GAVE_UP, OK
 
 MAX_STEPS = 100_000
 

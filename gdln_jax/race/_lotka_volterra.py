@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gdln_jax._checks import check_choice
-from gdln_jax._data import is_concrete
-from gdln_jax._trajectory import OK
+from gdln_jax._checks import check_choice, is_concrete
+from gdln_jax._solution import OK
 from gdln_jax.race._arguments import (
     Course,
     as_floats,

@@ -14,12 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gdln_jax._boundary import check_positive_if_known
-from gdln_jax._checks import check_integer
-from gdln_jax._data import is_concrete
-from gdln_jax._norms import quotient, root
-from gdln_jax._reduction import Reduction
-from gdln_jax._statistics import Path
+from gdln_jax._checks import check_integer, check_positive_if_known, is_concrete
+from gdln_jax._linalg import quotient, root
+from gdln_jax._paths import Path
+from gdln_jax._reduction.reduction import Reduction
 from gdln_jax.race._arguments import (
     Course,
     as_floats,

@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from gdln_jax._checks import check_integer
-from gdln_jax._data import is_concrete
-from gdln_jax._norms import norm, quotient
+from gdln_jax._checks import check_integer, is_concrete
+from gdln_jax._linalg import norm, quotient
 from gdln_jax.race._arguments import as_floats
 from gdln_jax.race._clock import frozen_fractions
 from gdln_jax.race._lotka_volterra import LotkaVolterra

@@ -2,7 +2,7 @@
 
 `CATALOGUE` says what there is without importing any of it; `load(name)` imports the recipe's room,
 which defines `Options` (a frozen dataclass), `run(options, progress) -> Result` and perhaps `QUICK`
-(the option values of a short run). Floor 6: may import from floors 0-5.
+(the option values of a short run).
 """
 
 import importlib

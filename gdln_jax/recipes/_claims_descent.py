@@ -9,12 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gdln_jax import tasks
-from gdln_jax._data import GatedData
-from gdln_jax._descent import train
-from gdln_jax._network import GatedNetwork
+from gdln_jax import GatedData, GatedNetwork, sweep, tasks, train
 from gdln_jax.relu import ReLUNetwork, activation_patterns, as_gated, unit_power
-from gdln_jax.sweep import sweep
 
 # Views that always occur together, of rates (1, .8) per class; flow time per step eta/(1 - beta).
 STRENGTHS, START = (1.0, 0.8), 0.1

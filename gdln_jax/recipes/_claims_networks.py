@@ -13,12 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gdln_jax import init, losses, tasks
-from gdln_jax._data import GatedData
-from gdln_jax._flow import gradient_flow
-from gdln_jax._graph import Graph
-from gdln_jax._network import GatedNetwork
-from gdln_jax._reduction import reduce
+from gdln_jax import GatedData, GatedNetwork, Graph, gradient_flow, init, mse, reduce, tasks
 from gdln_jax.race import Pathways
 
 CLASSES, VIEWS, WIDTH = 4, 3, 16
@@ -106,7 +101,7 @@ def simulate(
     ts: np.ndarray,
     seeds: int,
     seed: int,
-    loss: Callable[..., Any] = losses.mse,
+    loss: Callable[..., Any] = mse,
 ) -> Races:
     """Follow gradient flow of all set-ups and seeds of one depth together."""
     everywhere = all(setup.presence == 1 for setup in setups)
@@ -121,7 +116,7 @@ def simulate(
         raise RuntimeError("a gradient flow of the claims was given up by its solver")
     maps = np.asarray(maps).reshape(len(setups), seeds, len(ts), VIEWS, CLASSES, CLASSES)
     strength = np.array([s.strengths for s in setups])
-    if loss is losses.mse:
+    if loss is mse:
         own = np.einsum("istvkk->isktv", maps)
     else:  # logits: only differences between classes count
         own = np.einsum("istvkk->isktv", maps - maps.mean(axis=-2, keepdims=True))

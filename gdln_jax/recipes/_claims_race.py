@@ -3,7 +3,13 @@
 import numpy as np
 
 from gdln_jax.recipes import _claims_theory as theory
-from gdln_jax.recipes._claims_measured import DONE, LIMITS, Measured, loser_to_winner, networks_of
+from gdln_jax.recipes._claims_measured import (
+    DONE,
+    LIMITS,
+    Measured,
+    loser_to_winner,
+    networks_of,
+)
 from gdln_jax.recipes._claims_networks import CLASSES, VIEWS, Races, pathways_of
 from gdln_jax.recipes._claims_table import Case, Claim, number
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gdln_jax._descent import train
-from gdln_jax._trajectory import STATUS, Trajectory
+from gdln_jax import Trajectory, train
+from gdln_jax._solution import STATUS
 from gdln_jax.recipes._options import OptionError
 
 SUM_NOTE = (

@@ -15,13 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gdln_jax import exact, gates, init
-from gdln_jax._data import GatedData
-from gdln_jax._flow import gradient_flow
-from gdln_jax._graph import Graph
-from gdln_jax._network import GatedNetwork
-from gdln_jax._schedule import Schedule
-from gdln_jax.losses import mse
+from gdln_jax import (
+    GatedData,
+    GatedNetwork,
+    Graph,
+    Schedule,
+    exact,
+    gates,
+    gradient_flow,
+    init,
+    mse,
+)
 from gdln_jax.recipes import _gates_learned_tasks as problems
 from gdln_jax.recipes._recipe import Check, Progress, silent
 

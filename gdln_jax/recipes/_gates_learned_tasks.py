@@ -16,11 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gdln_jax import gates, tasks
-from gdln_jax._data import GatedData
-from gdln_jax._graph import Graph
-from gdln_jax._network import GatedNetwork
-from gdln_jax.losses import mse
+from gdln_jax import GatedData, GatedNetwork, Graph, gates, mse, tasks
 
 # Pathways of the margin task on the examples (-1,-1), (1,-1), (-1,1), (1,1): one per class, then
 # one per example. They are the patterns of ReLU units that are on where their own input weights,

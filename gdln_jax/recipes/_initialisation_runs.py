@@ -13,14 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gdln_jax import init, measures, tasks
-from gdln_jax._descent import train
-from gdln_jax._network import GatedNetwork
-from gdln_jax._trajectory import OK
+from gdln_jax import GatedNetwork, init, measures, sweep, tasks, train
+from gdln_jax._solution import OK
 from gdln_jax.recipes import _route_maps
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._routing_runs import Modes, curvature
-from gdln_jax.sweep import sweep
 from gdln_jax.tasks._routing import routing_graph
 
 # Steps at which the loss is kept: dense early, where large scales learn.

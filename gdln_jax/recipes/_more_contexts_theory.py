@@ -9,10 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gdln_jax import _reduction, exact, measures, relu, tasks
-from gdln_jax._effective import expected_initial
-from gdln_jax._flow import gradient_flow
-from gdln_jax._plan import pack
+from gdln_jax import exact, expected_initial, gradient_flow, measures, pack, reduce, relu, tasks
 from gdln_jax.recipes import _context_runs as cx
 
 NARROW = 8
@@ -122,7 +119,7 @@ def find_theory(task: tasks.Task, width: int, std: float, scale: float, t: np.nd
 def residual_error(c: int, scale: float, b0: float, t: np.ndarray) -> float:
     """Largest error of E17 against the flow of aligned contextual pathways on the residual."""
     task = tasks.semantic_contexts(c, residual=True, width=NARROW)
-    reduction = _reduction.reduce(task.graph, task.data)
+    reduction = reduce(task.graph, task.data)
     ways = cx.pathways(task.graph)
     frames = {h: (reduction.frames[b][0], reduction.frames[a][1]) for h, (_, a, b) in ways.items()}
 

@@ -11,9 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from gdln_jax import init, tasks
-from gdln_jax._network import GatedNetwork
-from gdln_jax.losses import mse
+from gdln_jax import GatedNetwork, init, mse, tasks
 
 
 def maps(stacks: Any) -> Any:

@@ -7,8 +7,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from gdln_jax import plot
-from gdln_jax._graph import Graph
+from gdln_jax import Graph, plot
 from gdln_jax.plot import COLOURS
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 import jax
 import numpy as np
 
-from gdln_jax import _reduction, tasks
+from gdln_jax import InexactReductionError, Reduction, reduce, tasks
 from gdln_jax.recipes import _routing_runs as sim
 from gdln_jax.recipes._base import Base, load_base
 from gdln_jax.recipes._options import OptionError
@@ -70,7 +70,7 @@ class Plan:
     """Everything that is settled before the first network is trained."""
 
     task: tasks.Task
-    reduction: _reduction.Reduction
+    reduction: Reduction
     modes: sim.Modes
     base: Base
     options: Options
@@ -114,8 +114,8 @@ def make_plan(options: Options) -> Plan:
             "per input (E7): use --set pattern=cyclic or pattern=random_biregular"
         )
     try:
-        reduction = _reduction.reduce(task.graph, task.data)
-    except _reduction.InexactReductionError as error:
+        reduction = reduce(task.graph, task.data)
+    except InexactReductionError as error:
         raise OptionError(
             f"base {options.base!r} is not of Eq. 13's kind, Sigma^x and Sigma^yx have no common "
             f"frame; leave out --set whiten=false. {error}"

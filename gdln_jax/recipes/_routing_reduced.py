@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from gdln_jax import _reduction, tasks
+from gdln_jax import Reduction, reduce, tasks
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Unequal:
     losses: np.ndarray
 
 
-def solve(reduction: _reduction.Reduction, order: np.ndarray, b: float, ts: np.ndarray) -> Reduced:
+def solve(reduction: Reduction, order: np.ndarray, b: float, ts: np.ndarray) -> Reduced:
     """Solve the reduced dynamics and their quotient; `order` sorts the reduction's modes."""
     start = _start(reduction, 1.0, b)
     found = reduction.solve(start, ts)
@@ -70,14 +70,14 @@ def solve_unequal(
     task = tasks.routing(
         domains, trained, base=base, pattern="rows_only", key=jax.random.key(seed), width=width
     )
-    reduction = _reduction.reduce(task.graph, task.data)
+    reduction = reduce(task.graph, task.data)
     quotient = reduction.quotient(_start(reduction, 1.0, b))
     losses = np.asarray(quotient.solve(ts).losses)
     edges = len(task.graph.edges)
     return Unequal(float(reduction.residual), len(quotient.classes), edges, losses)
 
 
-def layer_edges(reduction: _reduction.Reduction) -> tuple[list[str], list[str], list[str]]:
+def layer_edges(reduction: Reduction) -> tuple[list[str], list[str], list[str]]:
     """Names of the edges of the three layers."""
     names = [edge.name for edge in reduction.graph.edges]
     first = [name for name in names if name.endswith("->h1")]
@@ -85,6 +85,6 @@ def layer_edges(reduction: _reduction.Reduction) -> tuple[list[str], list[str], 
     return first, ["h1->h2"], third
 
 
-def _start(reduction: _reduction.Reduction, factor: float, b: float) -> dict[str, np.ndarray]:
+def _start(reduction: Reduction, factor: float, b: float) -> dict[str, np.ndarray]:
     modes = reduction.modes
     return {edge.name: np.full(modes, factor * b) for edge in reduction.graph.edges}

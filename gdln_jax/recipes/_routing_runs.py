@@ -12,11 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gdln_jax import _reduction, exact, init, measures
-from gdln_jax._descent import flow_time
-from gdln_jax._flow import gradient_flow
-from gdln_jax._network import GatedNetwork
-from gdln_jax._trajectory import Trajectory
+from gdln_jax import (
+    GatedNetwork,
+    Reduction,
+    Trajectory,
+    exact,
+    flow_time,
+    gradient_flow,
+    init,
+    measures,
+)
 from gdln_jax.recipes import _ensembles
 from gdln_jax.tasks import Task
 
@@ -104,7 +109,7 @@ def hidden_strength(t: Any, s: Any, d: Any, b2: Any, c: Any, num_domains: int) -
     return np.concatenate(values)[:size].reshape(shape)
 
 
-def find_modes(task: Task, reduction: _reduction.Reduction) -> Modes:
+def find_modes(task: Task, reduction: Reduction) -> Modes:
     """Read the base data's modes off the reduction of the task (S(p) and D(p, p), N Eq. 11-12)."""
     (i, j), *_ = task.meta["routes"].tolist()
     route = (f"x{i}", f"y{j}")
@@ -137,7 +142,7 @@ class Frames(NamedTuple):
     pattern: Any
 
 
-def frames_of(task: Task, reduction: _reduction.Reduction, modes: Modes) -> Frames:
+def frames_of(task: Task, reduction: Reduction, modes: Modes) -> Frames:
     """The frames and base data for `look`."""
     x = task.meta["base"][0]
     order = modes.order

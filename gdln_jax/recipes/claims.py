@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from gdln_jax import losses, tasks
+from gdln_jax import cross_entropy, tasks
 from gdln_jax.race import LotkaVolterra
 from gdln_jax.recipes import _claims_descent as descent
 from gdln_jax.recipes import _claims_learning as learning
@@ -141,7 +141,7 @@ def measure(options: Options, progress: Progress = silent) -> Measured:
     progress(0.5, "cross-entropy")
     ts = np.concatenate([[0.0], np.geomspace(0.1, _ENTROPY_END, 101)])
     one = (Setup("aligned", UNEQUAL),)
-    entropy = networks.simulate(one, 1, ts, o.seeds, o.seed, losses.cross_entropy)
+    entropy = networks.simulate(one, 1, ts, o.seeds, o.seed, cross_entropy)
     progress(0.6, "momentum and batches")
     steps = np.geomspace(0.3, o.smallest_step, 8)
     momentum = descent.sweep_momentum(_BETAS, steps, o.seeds, _flow_ratio, o.seed)

@@ -13,11 +13,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.signal import find_peaks
 
-from gdln_jax import _reduction, tasks
-from gdln_jax._effective import expected_initial
-from gdln_jax._flow import gradient_flow
-from gdln_jax._plan import pack
-from gdln_jax._trajectory import Trajectory
+from gdln_jax import Reduction, Trajectory, expected_initial, gradient_flow, pack, reduce, tasks
 from gdln_jax.recipes import _context_runs as cx
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._contexts_figure import dataset, draw
@@ -90,7 +86,7 @@ class Runs:
     gated: dict[str, Trajectory]  # gating, and "scaled": double with pathway_scales
     factors: tuple[float, float]
     names: tuple[str, ...]  # pathways of the double gating
-    reduction: _reduction.Reduction
+    reduction: Reduction
     reduced: np.ndarray  # losses of the coupled form, equal scales
     reduced_scaled: np.ndarray
     aligned: np.ndarray  # (time, pathway, mode) strengths of the aligned network
@@ -134,7 +130,7 @@ def simulate(options: Options, progress: Progress = silent) -> Runs:
     progress(0.5, "coupled reduction")
     # The reduction does not depend on the width: a narrow network will do.
     task = _task(GATINGS["double"], _NARROW)
-    reduction = _reduction.reduce(task.graph, task.data, on_inexact="coupled")
+    reduction = reduce(task.graph, task.data, on_inexact="coupled")
     theory = _Theory(task, reduction, np.sqrt(expected_initial(o.width, o.std)[0]), scale, t)
     reduced, _ = theory.solve((1.0, 1.0))
     strengths, errors = theory.flow()
@@ -180,7 +176,7 @@ class _Theory:
     """The coupled reduction from aligned weights of the expected size, and its flow in full."""
 
     def __init__(
-        self, task: tasks.Task, reduction: _reduction.Reduction, b0: float, scale: float,
+        self, task: tasks.Task, reduction: Reduction, b0: float, scale: float,
         t: np.ndarray,
     ):  # fmt: skip
         self.task, self.reduction, self.b0 = task, reduction, float(b0)

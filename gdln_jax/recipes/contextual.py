@@ -16,13 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gdln_jax import _reduction, exact, init, tasks
-from gdln_jax._data import GatedData
-from gdln_jax._descent import train
-from gdln_jax._flow import gradient_flow
-from gdln_jax._network import GatedNetwork
-from gdln_jax._plan import pack
-from gdln_jax._trajectory import OK
+from gdln_jax import GatedData, GatedNetwork, exact, gradient_flow, init, pack, reduce, tasks, train
+from gdln_jax._solution import OK
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._contextual_figure import dataset, draw
 from gdln_jax.recipes._options import OptionError
@@ -111,7 +106,7 @@ def simulate(options: Options, progress: Progress = silent) -> dict[str, Kind]:
 def _kind(options: Options, kind: str, steps: int) -> Kind:
     o = options
     task = tasks.contextual_classification(gating=KINDS[kind], width=o.width)
-    reduction = _reduction.reduce(task.graph, task.data)
+    reduction = reduce(task.graph, task.data)
     pathways = len(task.graph.hidden)
 
     def total(net: Any) -> Any:

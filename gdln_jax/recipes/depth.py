@@ -15,13 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gdln_jax import init, relu, tasks
-from gdln_jax._data import GatedData
-from gdln_jax._graph import Graph
-from gdln_jax._network import GatedNetwork
-from gdln_jax._plan import pack
-from gdln_jax._schedule import Schedule
-from gdln_jax._trajectory import Trajectory
+from gdln_jax import GatedData, GatedNetwork, Graph, Schedule, Trajectory, init, pack, relu, tasks
 from gdln_jax.recipes import _context_runs as cx
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._depth_figure import dataset, draw

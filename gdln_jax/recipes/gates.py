@@ -13,9 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gdln_jax import relu, tasks
-from gdln_jax._plan import pack
-from gdln_jax._trajectory import Trajectory
+from gdln_jax import Trajectory, pack, relu, tasks
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes import _gates_learned as learning
 from gdln_jax.recipes._gates_figure import dataset, draw

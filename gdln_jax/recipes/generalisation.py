@@ -16,17 +16,14 @@ import numpy as np
 import optax
 from scipy.stats import rankdata
 
-from gdln_jax import init, tasks
-from gdln_jax._descent import train
-from gdln_jax._network import GatedNetwork
-from gdln_jax._trajectory import OK
+from gdln_jax import GatedNetwork, init, sweep, tasks, train
+from gdln_jax._solution import OK
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes import _route_maps
 from gdln_jax.recipes._generalisation_figure import dataset, draw
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
 from gdln_jax.recipes._run import Told, perform
-from gdln_jax.sweep import sweep
 from gdln_jax.tasks._routing import _routes, routing_graph, spectral_gap
 
 # tests/reference.json, `fig5c_M10_biregular_gain0.2_xavier`: mean and sd over 10 networks of the

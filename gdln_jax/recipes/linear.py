@@ -13,14 +13,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gdln_jax import _reduction, exact, init, measures, tasks
-from gdln_jax._data import GatedData
-from gdln_jax._flow import gradient_flow
-from gdln_jax._graph import Graph
-from gdln_jax._network import GatedNetwork
-from gdln_jax._plan import pack
-from gdln_jax._trajectory import Trajectory
-from gdln_jax.losses import mse
+from gdln_jax import (
+    GatedData,
+    GatedNetwork,
+    Graph,
+    Reduction,
+    Trajectory,
+    exact,
+    gradient_flow,
+    init,
+    measures,
+    mse,
+    pack,
+    reduce,
+    tasks,
+)
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._linear_figure import dataset, draw
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
@@ -115,7 +122,7 @@ class Runs:
 class Uneven:
     """The variant without common frames: items seen at different frequencies."""
 
-    reduction: _reduction.Reduction
+    reduction: Reduction
     commutator: float
     flow: Trajectory
     reduced: Any
@@ -138,7 +145,7 @@ def simulate(options: Options, progress: Progress = silent) -> Runs:
     """Random networks by descent; aligned, unbalanced, unaligned and uneven ones by flow."""
     o = options
     task = tasks.hierarchy(values=1, width=o.width)
-    reduction = _reduction.reduce(task.graph, task.data)
+    reduction = reduce(task.graph, task.data)
     modes = _modes(task, o.loss_scale)
     data = pack(task.graph, task.data)
 
@@ -213,7 +220,7 @@ def _uneven(options: Options, task: tasks.Task, flow: _Flow, grid: np.ndarray) -
     assert isinstance(task.data, GatedData)
     data = GatedData(task.data.inputs, task.data.targets, weights=np.array(_FREQUENCIES))
     graph: Graph = task.graph
-    reduction = _reduction.reduce(graph, data, on_inexact="coupled")
+    reduction = reduce(graph, data, on_inexact="coupled")
     start = np.sqrt(_PI0)
     packed = pack(graph, data)
     u = np.asarray(reduction.frames["h1->y"][0])

@@ -15,18 +15,13 @@ import jax
 import numpy as np
 import optax
 
-from gdln_jax import _reduction, exact, relu, tasks
-from gdln_jax._descent import train
-from gdln_jax._effective import expected_initial
-from gdln_jax._flow import gradient_flow
-from gdln_jax._plan import pack
-from gdln_jax._trajectory import OK
+from gdln_jax import exact, expected_initial, gradient_flow, pack, reduce, relu, sweep, tasks, train
+from gdln_jax._solution import OK
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._margin_figure import dataset, draw
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
 from gdln_jax.recipes._run import Told, perform
-from gdln_jax.sweep import sweep
 
 # Independent values (tests/reference.json): crossovers of `margin` at loss .2, and `margin_relu`,
 # mean and sd over 20 seeds of the time to loss .2 at step .04.
@@ -242,7 +237,7 @@ def _aligned(options: Options, gating: str, epochs: int) -> tuple[float, float]:
     """Largest loss errors of an aligned gated network: flow - closed form, descent - map."""
     o = options
     task = tasks.margin_xor(_ALIGNED_AT, gating=gating, width=o.width // 16)
-    reduction = _reduction.reduce(task.graph, task.data)
+    reduction = reduce(task.graph, task.data)
     net, data = reduction.embed(np.sqrt(o.a0(gating))), pack(task.graph, task.data)
     ts = np.linspace(0, epochs, 101)
     flow = gradient_flow(net, data, ts, tau=o.tau, keep_models=False)

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gdln_jax import exact, tasks
-from gdln_jax._trajectory import Trajectory
+from gdln_jax import Trajectory, exact, tasks
 from gdln_jax.recipes import _context_runs as cx
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes import _more_contexts_theory as closed

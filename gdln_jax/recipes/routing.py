@@ -15,10 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gdln_jax import init, measures
-from gdln_jax._network import GatedNetwork
-from gdln_jax._plan import pack
-from gdln_jax._trajectory import Trajectory
+from gdln_jax import GatedNetwork, Trajectory, init, measures, pack
 from gdln_jax.recipes import _routing_runs as sim
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent

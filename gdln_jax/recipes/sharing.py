@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gdln_jax import _reduction, exact, tasks
-from gdln_jax._flow import gradient_flow
+from gdln_jax import exact, gradient_flow, reduce, tasks
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
 from gdln_jax.recipes._run import Told, perform
@@ -166,7 +165,7 @@ def half_times(
 def _network(options: Options, p: int, s: np.ndarray, d: np.ndarray, end: float) -> Network:
     o = options
     task = tasks.pathway_sharing(o.domains, p, width=o.width, compact=True)
-    reduction = _reduction.reduce(task.graph, task.data)
+    reduction = reduce(task.graph, task.data)
     ts = _times(o, end)
     order = _order(reduction)
     flow = gradient_flow(
@@ -262,7 +261,7 @@ def _race(options: Options, s: np.ndarray, d: np.ndarray, end: float) -> Race:
     o = options
     pair = (o.domains**2, 1)
     task = tasks.pathway_sharing(o.domains, pair, width=o.width, compact=True)
-    reduction = _reduction.reduce(task.graph, task.data)
+    reduction = reduce(task.graph, task.data)
     order = _order(reduction)
     ts = _times(o, end)
     flow = gradient_flow(

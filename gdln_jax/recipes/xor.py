@@ -14,12 +14,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from gdln_jax import _reduction, exact, relu, tasks
-from gdln_jax._data import GatedData
-from gdln_jax._effective import expected_initial
-from gdln_jax._flow import gradient_flow
-from gdln_jax._network import GatedNetwork
-from gdln_jax._plan import pack
+from gdln_jax import (
+    GatedData,
+    GatedNetwork,
+    exact,
+    expected_initial,
+    gradient_flow,
+    pack,
+    reduce,
+    relu,
+    tasks,
+)
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
@@ -176,7 +181,7 @@ def _gated(options: Options, t: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
     """Losses of the aligned four-path network: flow for XoR and for XNOR, descent; residual."""
     o = options
     task, printed = (tasks.xor(width=o.width // 4, at_ones=k) for k in (-1, 1))
-    reduction = _reduction.reduce(task.graph, task.data)
+    reduction = reduce(task.graph, task.data)
     net = reduction.embed(np.sqrt(o.a0))
     # Aligned with XNOR, whose targets are the negative: turn the read-out around.
     turned = {e: -w if e.endswith("y") else w for e, w in net.weights.items()}

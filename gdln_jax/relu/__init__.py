@@ -3,7 +3,6 @@ gated linear network that a ReLU network is at a given moment, the initial value
 and which gates are possible at all (H Sec. 3-6; E14, E16-E17, E22-E25).
 
 Convention: a unit whose pre-activation is exactly 0 is off, here and in every derivative.
-Floor 4: may import from floors 0-3.
 """
 
 from gdln_jax.relu._as_gated import as_gated as as_gated

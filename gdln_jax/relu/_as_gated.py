@@ -6,9 +6,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from gdln_jax._data import GatedData, is_concrete
+from gdln_jax._checks import is_concrete
+from gdln_jax._data.gated import GatedData
 from gdln_jax._graph import Graph
-from gdln_jax._network import GatedNetwork
+from gdln_jax._network.gated import GatedNetwork
 from gdln_jax.relu._network import ONE, ReLUNetwork
 
 

@@ -1,7 +1,7 @@
 """Finding the gates of a gated network that a ReLU network imitates (H App. B, Algorithm 1).
 
 The rows that are clustered are units at moments: which examples a unit is on for, weighted by what
-the unit contributes to the output. May import floors 0-3 and the other rooms of `relu`.
+the unit contributes to the output.
 """
 
 import warnings
@@ -12,8 +12,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from gdln_jax._checks import check_choice, check_integer
-from gdln_jax._data import GatedData, is_concrete
+from gdln_jax._checks import check_choice, check_integer, is_concrete
+from gdln_jax._data.gated import GatedData
 from gdln_jax.relu._network import ReLUKind, ReLUNetwork, check_relu
 from gdln_jax.relu._patterns import activation_patterns, on_threshold, unit_power
 

@@ -1,8 +1,7 @@
 """How many kinds of units: the smallest gated network that imitates the ReLU network (H Fig. 9).
 
 H leaves the distance open. It is the mean squared difference of OUTPUTS over the whole course of
-learning; losses alone cannot tell networks that err in different places. May import floors 0-3 and
-the other rooms of `relu`.
+learning; losses alone cannot tell networks that err in different places.
 """
 
 from collections.abc import Sequence
@@ -15,9 +14,9 @@ import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from gdln_jax._checks import check_integer, check_positive
-from gdln_jax._data import GatedData
-from gdln_jax._descent import train
-from gdln_jax._trajectory import Trajectory
+from gdln_jax._data.gated import GatedData
+from gdln_jax._solution import Trajectory
+from gdln_jax._train import train
 from gdln_jax.relu._gates import (
     GateModules,
     Snapshots,

@@ -1,8 +1,7 @@
 """Initial scales of pathways fitted to a ReLU network, and labelled as a fit (H Sec. 3.1, E24).
 
 `build_gated` fits nothing. What a fit can add, and which pathways it changes, says how much of a
-gap between the two networks is owed to their start alone. May import floors 0-3 and the other
-rooms of `relu`.
+gap between the two networks is owed to their start alone.
 """
 
 from typing import Any
@@ -13,8 +12,8 @@ from jaxtyping import Float, PRNGKeyArray
 from scipy.optimize import minimize
 
 from gdln_jax._checks import check_integer, check_positive
-from gdln_jax._data import GatedData
-from gdln_jax._trajectory import Trajectory
+from gdln_jax._data.gated import GatedData
+from gdln_jax._solution import Trajectory
 from gdln_jax.relu._gates import GateModules, Snapshots, mean_square
 from gdln_jax.relu._gates_choice import gated_outputs
 from gdln_jax.relu._gates_network import mean_units

@@ -1,7 +1,4 @@
-"""The gated network of gates that were found, started as a ReLU network starts (H App. B).
-
-May import floors 0-3 and the other rooms of `relu`.
-"""
+"""The gated network of gates that were found, started as a ReLU network starts (H App. B)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,9 +10,9 @@ from jaxtyping import Array, ArrayLike, Float, Key, PRNGKeyArray
 
 from gdln_jax import init
 from gdln_jax._checks import check_choice, check_integer, check_positive
-from gdln_jax._data import GatedData
+from gdln_jax._data.gated import GatedData
 from gdln_jax._graph import Graph
-from gdln_jax._network import GatedNetwork
+from gdln_jax._network.gated import GatedNetwork
 from gdln_jax.relu._gates import GateModules
 from gdln_jax.relu._network import ONE, ReLUKind
 

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._checks import check_integer, check_positive
-from gdln_jax._data import is_concrete
+from gdln_jax._checks import check_integer, check_positive, is_concrete
 from gdln_jax.exact import linear_mode, linear_mode_time
 
 # What the other pathway has still to learn when its growth counts as over; beyond it the drive

@@ -2,7 +2,7 @@
 
 H says that a gated network imitates a ReLU network if their losses and outputs agree at all times.
 They never do exactly: what counts is the distance, beside that of two ReLU networks from different
-seeds. May import floors 0-3 and the other rooms of `relu`.
+seeds.
 """
 
 from typing import Any
@@ -11,8 +11,8 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from gdln_jax._data import is_concrete
-from gdln_jax._trajectory import Trajectory
+from gdln_jax._checks import is_concrete
+from gdln_jax._solution import Trajectory
 from gdln_jax.relu._gates import mean_square, output_of
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import ArrayLike, Int
 from scipy.optimize import linprog
 
-from gdln_jax._data import is_concrete
+from gdln_jax._checks import is_concrete
 
 
 def implementable_patterns(

@@ -11,12 +11,13 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from gdln_jax import init as initialisers
-from gdln_jax._arrays import SeveralArrays, weight_array
-from gdln_jax._boundary import check_single
-from gdln_jax._data import GatedData, is_concrete
+from gdln_jax._checks import is_concrete
+from gdln_jax._data.arrays import SeveralArrays, weight_array
+from gdln_jax._data.boundary import check_single
+from gdln_jax._data.gated import GatedData
+from gdln_jax._data.packed import PackedData
 from gdln_jax._graph import Graph
-from gdln_jax._network import GatedNetwork
-from gdln_jax._plan import PackedData
+from gdln_jax._network.gated import GatedNetwork
 
 # Input node that is always 1 and feeds the biases, in gated networks made from ReLU networks.
 ONE = "1"

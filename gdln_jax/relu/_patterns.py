@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from gdln_jax._checks import check_integer
-from gdln_jax._data import GatedData, is_concrete
-from gdln_jax._norms import quotient
+from gdln_jax._checks import check_integer, is_concrete
+from gdln_jax._data.gated import GatedData
+from gdln_jax._linalg import quotient
 from gdln_jax.relu._network import ReLUNetwork, check_relu
 
 # A unit within this share of its largest pre-activation of its threshold sits on it. In H's XoR

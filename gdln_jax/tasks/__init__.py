@@ -1,7 +1,6 @@
-"""Tasks: architectures with gated data, one file per family (floor 4).
+"""Tasks: architectures with gated data, one file per family.
 
-Each function returns a `Task` with `.graph`, `.data`, `.name` and `.meta`. May import floors 0 to
-3.
+Each function returns a `Task` with `.graph`, `.data`, `.name` and `.meta`.
 """
 
 from gdln_jax.tasks._contexts import semantic_contexts as semantic_contexts

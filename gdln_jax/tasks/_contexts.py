@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gdln_jax._checks import check_integer, check_positive, listed, suggest
-from gdln_jax._data import GatedData
+from gdln_jax._data.gated import GatedData
 from gdln_jax._graph import Graph
 from gdln_jax.tasks._hierarchy import hierarchy_features
 from gdln_jax.tasks._task import Task

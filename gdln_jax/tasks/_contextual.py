@@ -6,9 +6,9 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from gdln_jax._boundary import check_random_key
 from gdln_jax._checks import check_choice, check_integer
-from gdln_jax._data import GatedData
+from gdln_jax._data.boundary import check_random_key
+from gdln_jax._data.gated import GatedData
 from gdln_jax._graph import Graph
 from gdln_jax.tasks._task import Task
 

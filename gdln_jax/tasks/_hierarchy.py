@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gdln_jax._checks import check_integer
-from gdln_jax._data import GatedData
+from gdln_jax._data.gated import GatedData
 from gdln_jax._graph import Graph
 from gdln_jax.tasks._task import Task
 

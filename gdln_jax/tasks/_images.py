@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from gdln_jax._boundary import check_random_key
 from gdln_jax._checks import check_integer
-from gdln_jax._data import GatedData
+from gdln_jax._data.boundary import check_random_key
+from gdln_jax._data.gated import GatedData
+from gdln_jax._data.packed import Block, PackedData
+from gdln_jax._data.packing import pack_blocks
 from gdln_jax._graph import Graph
-from gdln_jax._plan import Block, PackedData, pack_blocks
 from gdln_jax.images._network import edge_names, node_names
 from gdln_jax.images._sets import ImageSet, check_pair
 from gdln_jax.images._transforms import Transforms, make_transforms

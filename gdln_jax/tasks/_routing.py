@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Int, PRNGKeyArray
 
-from gdln_jax._arrays import check_row_labels, real_array
-from gdln_jax._boundary import check_random_key
 from gdln_jax._checks import check_choice, check_integer
-from gdln_jax._data import GatedData
+from gdln_jax._data.arrays import check_row_labels, real_array
+from gdln_jax._data.boundary import check_random_key
+from gdln_jax._data.gated import GatedData
+from gdln_jax._data.packed import Block, PackedData
+from gdln_jax._data.packing import pack_blocks
 from gdln_jax._graph import Graph
-from gdln_jax._plan import Block, PackedData, pack_blocks
 from gdln_jax.tasks._hierarchy import hierarchy_features
 from gdln_jax.tasks._task import Task
 

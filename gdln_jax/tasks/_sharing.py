@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from gdln_jax._checks import check_integer
-from gdln_jax._data import GatedData
+from gdln_jax._data.gated import GatedData
+from gdln_jax._data.packed import Block, PackedData
+from gdln_jax._data.packing import pack_blocks
 from gdln_jax._graph import Graph
-from gdln_jax._plan import Block, PackedData, pack_blocks
 from gdln_jax.tasks._routing import DENSE_BYTES, checked_base
 from gdln_jax.tasks._task import Task
 

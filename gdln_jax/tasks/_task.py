@@ -5,10 +5,10 @@ from typing import Any
 
 import equinox as eqx
 
-from gdln_jax._arrays import SeveralArrays
-from gdln_jax._data import GatedData
+from gdln_jax._data.arrays import SeveralArrays
+from gdln_jax._data.gated import GatedData
+from gdln_jax._data.packed import PackedData
 from gdln_jax._graph import Graph
-from gdln_jax._plan import PackedData
 
 
 class Task(SeveralArrays, eqx.Module):

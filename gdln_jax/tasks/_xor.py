@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._checks import check_choice, check_integer
-from gdln_jax._data import GatedData, is_concrete
+from gdln_jax._checks import check_choice, check_integer, is_concrete
+from gdln_jax._data.gated import GatedData
 from gdln_jax._graph import Graph
 from gdln_jax.tasks._task import Task
 

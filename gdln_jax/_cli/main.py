@@ -1,0 +1,392 @@
+"""The command `gdln`: make the figures of the papers, all of them, a report, a drawing.
+Nothing heavy is imported until a command runs (`gdln --help` must stay quick).
+Exit codes: see `_EXIT_CODES`.
+"""
+
+import contextlib
+import dataclasses
+import io
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gdln_jax._cli import signals as _signals
+from gdln_jax._files import UnwritableError, expanded, refuse_foreign, writable
+from gdln_jax._machine import prepare as _prepare
+from gdln_jax._version import __version__
+
+if TYPE_CHECKING:
+    from gdln_jax._cli.report import Outcome
+    from gdln_jax.recipes import Entry, Recipe
+else:  # not loaded here, and not checked at run time
+    Entry = Recipe = Outcome = Any
+
+
+ALL = "all"
+_EXIT_CODES = (
+    "Exit codes: 0 done, and all checks passed; 1 a check failed or a recipe broke off; "
+    "2 the request was not understood; 130 interrupted (143 by SIGTERM)."
+)
+
+app = typer.Typer(
+    name="gdln",
+    help="Gated deep linear networks: exact learning dynamics, simulation, and their comparison.",
+    epilog=_EXIT_CODES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run the command; SIGINT and SIGTERM end it with 130 and 143 once files are cleaned up."""
+    # Error callbacks keep diffrax's programs out of the compilation cache. With "nan" a failure
+    # inside them is NaN: `gradient_flow` reports status 2, and a check of NaN fails.
+    os.environ.setdefault("EQX_ON_ERROR", "nan")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that does not know every character
+            stream.reconfigure(errors="replace")
+    with _signals.leaving():
+        try:
+            app(prog_name="gdln")
+        except OSError as error:  # a full disk, or an output that is gone
+            with contextlib.suppress(OSError):
+                typer.echo(f"gdln: {error}", err=True)
+            _signals.leave(1)
+
+
+def _recipe_names(incomplete: str) -> list[str]:
+    """What the shell offers for NAME."""
+    from gdln_jax.recipes import CATALOGUE
+
+    return [name for name in (*CATALOGUE, ALL) if name.startswith(incomplete)]
+
+
+def _print_version(asked: bool) -> bool:
+    if asked:
+        typer.echo(f"gdln_jax {__version__}")
+        raise typer.Exit
+    return asked
+
+
+_Quick = Annotated[bool, typer.Option("--quick", help="The short setting.")]
+
+
+@app.callback()
+def _gdln(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Say the version and exit."
+        ),
+    ] = False,
+) -> None:
+    del version
+
+
+@app.command(name="list")
+def list_recipes(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", help="A recipe: what it checks, and its options.",
+            autocompletion=_recipe_names,
+        ),
+    ] = None,
+) -> None:  # fmt: skip
+    """List the recipes, one for each figure of the papers, or the options of one."""
+    from gdln_jax import recipes
+    from gdln_jax._cli import console as _console
+
+    if name is None:
+        _console.print_catalogue(list(recipes.CATALOGUE.values()))
+        return
+    with _understood():
+        _console.print_recipe(recipes.entry(name), recipes.load(name))
+
+
+@app.command()
+def reproduce(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|all",
+            help="Name of the recipe, or all of them; see `gdln list`.",
+            autocompletion=_recipe_names,
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the files.", metavar="DIR", show_default="out/NAME, or out"),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Set an option (`gdln list NAME`); repeatable."
+        ),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(metavar="digits|FILE.npz", help="Base data; arrays x (n, d) and y (n, k)."),
+    ] = None,
+    quick: _Quick = False,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going/--stop", help="all: go on after a recipe that failed.")
+    ] = True,
+    distributed: Annotated[
+        bool,
+        typer.Option(
+            "--distributed", help="One of several processes of one program (docs/sweep.md)."
+        ),
+    ] = False,
+) -> None:
+    """Make a figure of the papers: numbers, checks and picture. Or all of them, with an index.
+
+    `all` runs each recipe in a process of its own and keeps DIR/index.html and index.md up to date.
+    Exits with 1 if a check fails.
+    """
+    with _understood():
+        out = out and expanded(out)
+        if distributed:
+            _join(name)
+        if name == ALL:
+            if settings or base:
+                from gdln_jax.recipes import OptionError
+
+                raise OptionError("--set and --base belong to one recipe: gdln reproduce NAME")
+            ended = _reproduce_all(out or Path("out"), quick, seeds, keep_going)
+            failed = any(one.state.bad for one in ended)
+        else:
+            failed = not _reproduce_one(
+                name, out or Path("out", name), seeds, settings or [], base, quick
+            )
+    if failed:
+        raise typer.Exit(1)
+
+
+def _join(name: str) -> None:
+    """Join the other processes, before JAX is used."""
+    from gdln_jax import _machine as _distributed
+    from gdln_jax.recipes import OptionError
+
+    if name == ALL:
+        raise OptionError("--distributed belongs to one recipe: gdln reproduce NAME --distributed")
+    try:
+        _distributed.join()
+    except ValueError as error:
+        raise OptionError(str(error)) from error
+
+
+def _reproduce_one(
+    name: str, out: Path, seeds: int | None, settings: list[str], base: str | None, quick: bool
+) -> bool:
+    """Run a recipe, write and print its result; whether all checks passed."""
+    from gdln_jax import _machine, recipes
+    from gdln_jax import _machine as _distributed
+    from gdln_jax._cli import console as _console
+
+    recipe = recipes.load(name)
+    options = _options(recipe, quick=quick, seeds=seeds, base=base, settings=settings)
+    refuse_foreign(recipes.foreign(name, out))
+    start = time.monotonic()
+    _prepare()
+    with writable(out), _console.progress_bar(name) as progress:
+        result = recipe.run(options, progress)
+        if result.options is None:
+            result = dataclasses.replace(result, options=dataclasses.asdict(options))
+        if not _distributed.is_first():
+            return result.passed  # process 0 writes and prints
+        progress(1.0, "picture and files")
+        run = {
+            "ended": _machine.moment(),
+            "seconds": round(time.monotonic() - start, 3),
+            "quick": quick,
+            "machine": _machine.machine(),
+        }
+        paths = recipes.write(result, out, run=run)
+    _console.print_result(result, paths)
+    return result.passed
+
+
+def _reproduce_all(
+    out: Path, quick: bool, seeds: int | None, keep_going: bool, only: list[Entry] | None = None
+) -> list[Outcome]:
+    """Run recipes into `out`; all of them (and write the index), or those in `only`."""
+    from gdln_jax import recipes
+    from gdln_jax._cli import console as _console
+    from gdln_jax._cli import report
+
+    entries = list(recipes.CATALOGUE.values()) if only is None else only
+    pages = report.index_files(out) if only is None else []
+
+    def options(entry: Entry) -> list[str]:
+        words = ["--quick"] if quick else []
+        if seeds and "seeds" in _console.known_options(recipes.load(entry.name)):
+            words += ["--seeds", str(seeds)]
+        return words
+
+    with writable(out), _console.each_as_it_ends() as say:
+        refuse_foreign([*report.foreign_pages(pages), *report.foreign_files(entries, out)])
+
+        def changed(outcomes: list[Outcome]) -> None:
+            if only is None:
+                report.write_index(outcomes, out)
+            say(outcomes)
+
+        ended = report.reproduce_all(
+            entries, out, options=options, changed=changed, keep_going=keep_going
+        )
+    _console.print_paths(pages)
+    return ended
+
+
+@app.command(name="report")
+def write_report(
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The page.", metavar="FILE.html", show_default="DIR/report.html"),
+    ] = None,
+    source: Annotated[
+        Path, typer.Option("--from", help="Where the recipes left their files.", metavar="DIR")
+    ] = Path("out"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="First make what is missing, in the short setting.")
+    ] = False,
+) -> None:
+    """Write one self-contained HTML page of all recipes that ran here.
+
+    What failed or is missing stands at the top of it, and is exit code 1.
+    """
+    from gdln_jax._cli import console as _console
+    from gdln_jax._cli import report
+    from gdln_jax.recipes import OptionError
+
+    with _understood():
+        source = expanded(source)
+        page = expanded(out or source / "report.html")
+        if page.suffix.lower() not in (".html", ".htm"):
+            raise OptionError(f"--out {page}: the page is a file FILE.html")
+        if out is None:
+            refuse_foreign(report.foreign_pages([page]), "name the page with --out")
+        if not quick and not source.is_dir():
+            raise OptionError(
+                f"--from {source}: there is no such folder; `gdln reproduce all` makes one"
+            )
+        with writable(page.parent):
+            if page.is_dir():
+                raise OptionError(f"--out {page} is a folder; the page is a file FILE.html")
+            if quick:
+                before = report.outcomes(source)
+                missing = [one.entry for one in before if one.state is report.State.MISSING]
+                _reproduce_all(source, True, None, True, only=missing)
+            found = report.outcomes(source)
+            _console.print_paths([report.write_report(found, page)])
+    bad = [f"{one.entry.name} ({one.state.value})" for one in found if one.state.bad]
+    if bad:
+        typer.echo(f"not passed: {', '.join(bad)}", err=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def draw(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="FILE.toml or FILE.py.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The picture, .png, .svg or .pdf.", metavar="PICTURE", show_default="FILE.png"
+        ),
+    ] = None,
+) -> None:
+    r"""Draw an architecture: nodes, edges, closed gates, highlighted pathways.
+
+    The picture FILE.png stands beside FILE unless --out says where.
+
+    TOML: edges = \[["x", "h"], ["h", "y"]], then \[nodes] with x = 4 and so on; optional are
+    paths = \[["x->h", "h->y"]], \[gates], \[labels]. Python: graph = gdln_jax.Graph(...).
+    """
+    from gdln_jax._cli import console as _console
+    from gdln_jax._cli import drawing as _drawing
+
+    with _understood():
+        file = expanded(file)
+        picture = expanded(out or file.with_suffix(".png"))
+        _drawing.check_format(picture)
+        drawing = _drawing.read_drawing(file)
+        if out is None and _drawing.is_foreign(picture):
+            refuse_foreign([picture], "name the picture with --out")
+        with writable(picture.parent):
+            _console.print_paths([_drawing.draw(drawing, picture)])
+
+
+@app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+def bench(
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGUMENTS]")] = None,
+) -> None:
+    """Run the benchmarks of a checkout; all arguments are theirs (try `gdln bench --help`)."""
+    import runpy
+
+    # The benchmarks are not in the wheel: they belong to the checkout that this package is
+    # installed from (pip install -e), or to the one that the command is called in.
+    places = (Path(__file__).parent.parent, Path.cwd())
+    checkout = next((p for p in places if (p / "benchmarks" / "__main__.py").is_file()), None)
+    if checkout is None:
+        raise typer.BadParameter(
+            "there are no benchmarks here; they come with a checkout of the repository, not with "
+            "the installed package. Call it in the folder of the checkout"
+        )
+    sys.path.insert(0, str(checkout))
+    sys.argv = ["gdln bench", *(arguments or [])]
+    runpy.run_module("benchmarks", run_name="__main__", alter_sys=False)
+
+
+@app.command()
+def info() -> None:
+    """Say what a recipe meets here: versions, devices, precision, cache. For bug reports."""
+    from gdln_jax import _machine
+    from gdln_jax._cli import console as _console
+
+    cache = _prepare()
+    facts = {**_machine.versions(), **_machine.machine(), "compilation cache": cache}
+    facts["memory maps per process"] = _machine.map_limit()
+    facts |= _machine.environment()
+    _console.print_facts(facts)
+
+
+@contextlib.contextmanager
+def _understood() -> Iterator[None]:
+    """What cannot be taken is exit code 2 and a message, not a traceback."""
+    from gdln_jax.recipes import OptionError
+
+    try:
+        yield
+    except (OptionError, UnwritableError) as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _options(
+    recipe: Recipe, *, quick: bool, seeds: int | None, base: str | None, settings: list[str]
+) -> Any:
+    """The options of `recipe`: its defaults, then --quick, then what was asked for."""
+    from gdln_jax._cli.console import known_options
+    from gdln_jax.recipes import OptionError
+    from gdln_jax.recipes._options import parse, with_values
+
+    if quick and recipe.quick is None:
+        typer.echo(f"{recipe.name} has no shorter setting; it runs as it is", err=True)
+    asked: dict[str, Any] = parse(settings)
+    known = known_options(recipe)
+    for key, value in (("seeds", seeds), ("base", base)):
+        if value is None:
+            continue
+        if key not in known:
+            raise OptionError(f"the recipe {recipe.name!r} has no --{key}")
+        if key in asked:
+            raise OptionError(f"--{key} and --set {key} are given both")
+        asked[key] = value
+    start = dict(recipe.quick or {}) if quick else {}
+    return with_values(recipe.options, {**start, **asked})

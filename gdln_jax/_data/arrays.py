@@ -1,0 +1,225 @@
+"""Arrays that the caller hands in: checked, brought to one precision, and copied.
+
+`jnp.asarray` shares the memory of a NumPy array where that happens to be aligned, so what the
+caller writes later would change data that were checked long ago.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+FLOATS = (np.dtype("float32"), np.dtype("float64"))
+
+
+Item = TypeVar("Item")
+
+
+class SeveralArrays:
+    """Mixin of what holds several arrays: NumPy would make an array of one object of it."""
+
+    _reads: ClassVar[str] = "jax.tree.leaves(x) lists them"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Refuse, with a `TypeError` that says what to take, unless objects are asked for."""
+        del copy
+        if dtype is not None and np.dtype(dtype) == object:
+            item = np.empty((), object)
+            item[()] = self
+            return item
+        raise TypeError(
+            f"a {type(self).__name__} holds several arrays and is none itself: take one of them, "
+            f"{self._reads}. For an array of such objects pass dtype=object."
+        )
+
+
+class ArrayMapping(SeveralArrays, Mapping[str, Item]):
+    """Mapping name -> array(s); like arrays, two of them have no single answer to ==."""
+
+    _reads = "x[name]"
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        """Refuse: a `TypeError` that says how to compare."""
+        raise TypeError(
+            f"a {type(self).__name__} holds arrays, which == compares entry by entry: compare "
+            "them one by one, all(jnp.array_equal(a[k], b[k]) for k in a), or two networks by "
+            "eqx.tree_equal."
+        )
+
+
+def real_array(value: Any, name: str) -> Any:
+    """Return `value` as an array of finite real numbers, in NumPy unless it is traced.
+
+    **Raises:** `ValueError` with the cause and the remedy for sparse or masked arrays, rows of
+    unequal length, what holds no real numbers, precisions below float32 or above float64, and
+    values that are not finite.
+    """
+    if isinstance(value, jax.core.Tracer):
+        check_real(value.dtype, name)
+        return value
+    check_dense(value, name)
+    try:
+        raw = np.asarray(value)
+    except ValueError:
+        raise ValueError(f"{name} is no array: its rows differ in length.") from None
+    check_real(raw.dtype, name)
+    check_finite(raw, name)
+    return raw
+
+
+def weight_array(value: Any, name: str) -> Array:
+    """Return a weight matrix as an array of ours: real, finite, of float32 or float64.
+
+    Whole numbers become JAX's default float.
+
+    **Raises:** `ValueError`, as `real_array`.
+    """
+    if isinstance(value, jax.Array):
+        check_real(value.dtype, name)
+        if not isinstance(value, jax.core.Tracer):
+            check_finite(np.asarray(value), name)
+        return value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(float)
+    raw = real_array(value, name)
+    return own_copy(raw, common_dtype([(value, raw)]), name)
+
+
+def check_real(dtype: np.dtype, name: str) -> None:
+    """Raise `ValueError` unless numbers of this type are real and not below float32."""
+    floating = jnp.issubdtype(dtype, jnp.floating)
+    if floating and dtype.itemsize > 8:
+        raise ValueError(
+            f"{name} has dtype {dtype}, but JAX knows no precision beyond float64: pass "
+            "array.astype(np.float64)."
+        )
+    if floating and dtype.newbyteorder("=") not in FLOATS:
+        raise ValueError(
+            f"{name} has dtype {dtype}; use float32 or float64: learning from small initial "
+            "weights underflows in lower precision."
+        )
+    if not floating and not any(jnp.issubdtype(dtype, kind) for kind in (jnp.integer, np.bool_)):
+        raise ValueError(
+            f"{name} has dtype {dtype}; it must hold real numbers (a gate is a number, say 0 or "
+            "1; missing values and text are none)."
+        )
+
+
+def check_finite(values: np.ndarray, name: str) -> None:
+    """Raise `ValueError` that names the first entry which is not finite."""
+    fine = np.isfinite(values)
+    if not np.all(fine):
+        where = tuple(int(i) for i in np.argwhere(~fine)[0])
+        raise ValueError(f"{name} is not finite at index {where} (value {values[where]}).")
+
+
+def own_copy(raw: Any, dtype: Any, name: str) -> Array:
+    """Return a JAX array in `dtype` that shares no memory with what `real_array` gave.
+
+    **Raises:** `ValueError` that names a value beyond the range of `dtype`.
+    """
+    if isinstance(raw, jax.core.Tracer):
+        return raw.astype(dtype)
+    with np.errstate(over="ignore"):
+        copied = raw.astype(dtype)  # also where the type is the same
+    narrowed = raw.dtype.kind == "f" and copied.dtype.itemsize < raw.dtype.itemsize
+    if narrowed and not np.all(np.isfinite(copied)):
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(copied))[0])
+        raise ValueError(
+            f"{name} is {raw[where]} at index {where}, which {np.dtype(dtype)} cannot hold: scale "
+            "it, or set jax.config.update('jax_enable_x64', True) before making arrays."
+        )
+    return jnp.asarray(copied)
+
+
+def common_dtype(pairs: Iterable[tuple[Any, Any]]) -> np.dtype:
+    """float32 if all floating-point arrays are, else JAX's default float.
+
+    `pairs` are (value as given, its `real_array`). Whatever holds an array counts alike: NumPy,
+    JAX, a DataFrame, a DataArray. Lists of Python numbers have no precision of their own.
+    """
+    floats = {
+        raw.dtype.newbyteorder("=")
+        for value, raw in pairs
+        if raw.dtype.kind == "f" and not _python_numbers(value)
+    }
+    single = np.dtype("float32")
+    return single if floats == {single} else np.dtype(jnp.result_type(float))
+
+
+def check_row_labels(given: Mapping[str, Any]) -> None:
+    """Raise `ValueError` where two arrays carry row labels that name the rows differently.
+
+    Arrays are paired by position. Labels (the index of a pandas object, the coordinates of the
+    first dimension of a DataArray) may be missing, or have nothing in common; if they do name the
+    same rows, they must do so in the same order. Rows numbered from 0 are taken to be unnamed
+    where the other array has only some of these numbers.
+    """
+    seen: list[tuple[str, Any]] = []
+    for name, value in given.items():
+        labels = _row_labels(value)
+        if labels is None:
+            continue
+        for other, known in seen:
+            if labels.equals(known):
+                break
+            if len(labels) == len(known):
+                _check_pair(name, labels, other, known)
+        else:
+            seen.append((name, labels))
+
+
+def _check_pair(name: str, labels: Any, other: str, known: Any) -> None:
+    shared = labels.isin(known)
+    if shared.all() and known.isin(labels).all():
+        said = "the same row labels in another order"
+    elif shared.any() and not (_numbered(labels) or _numbered(known)):
+        said = "only some of the row labels of the other"
+    else:
+        return
+    i = int(np.argmax([a != b for a, b in zip(labels, known, strict=True)]))
+    raise ValueError(
+        f"{name} and {other} are paired row by row, but {name} has {said} (row {i}: {labels[i]!r} "
+        f"beside {known[i]!r}). Bring both into one order, of pandas objects b.reindex(a.index) "
+        "or b.loc[a.index], of DataArrays b.reindex_like(a), or pass .to_numpy() to pair the rows "
+        "as they stand."
+    )
+
+
+def _row_labels(value: Any) -> Any:
+    """The pandas index of the rows of a DataFrame, Series or DataArray, else None."""
+    index = getattr(value, "index", None)
+    if hasattr(index, "equals") and hasattr(index, "isin"):
+        return index
+    dims, indexes = getattr(value, "dims", ()), getattr(value, "indexes", {})
+    return indexes.get(dims[0]) if dims and isinstance(indexes, Mapping) else None
+
+
+def _numbered(labels: Any) -> bool:
+    """Whether rows are labelled 0, 1, 2, ..., which pandas does where no labels are given."""
+    return getattr(labels, "start", None) == 0 and getattr(labels, "step", None) == 1
+
+
+def check_dense(value: Any, name: str) -> None:
+    """Raise `ValueError` for a sparse array, or one of which entries are masked."""
+    for method in ("toarray", "todense"):
+        if hasattr(value, method):
+            raise ValueError(
+                f"{name} is sparse ({type(value).__name__}): pass its dense form, array.{method}()."
+            )
+    parts = jax.tree.leaves(value) if isinstance(value, list | tuple) else [value]
+    for part in parts:
+        if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
+            raise ValueError(
+                f"{name} has {int(np.ma.getmaskarray(part).sum())} masked entries, and what lies "
+                "under a mask would be taken as data: pass array.filled(value) or leave those "
+                "examples out."
+            )
+
+
+def _python_numbers(value: Any) -> bool:
+    if not isinstance(value, list | tuple):
+        return False
+    return not any(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(value))

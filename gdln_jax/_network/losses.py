@@ -1,0 +1,69 @@
+"""Losses (SCIENCE 1): weighted means over examples, summed over output nodes.
+
+Each works for any model that maps data to `{output node: predictions}`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from gdln_jax._data.boundary import check_gated_data, check_predicts
+from gdln_jax._data.gated import GatedData
+from gdln_jax._data.packed import PackedData
+
+
+def mse(model: Any, data: GatedData | PackedData) -> Float[Array, ""]:
+    r"""N Eq. 1: $L = \langle \frac12 \sum_{v \in Out} \|y_v - h_v\|^2 \rangle$.
+
+    A *half mean squared norm*: the weighted mean is over examples only; there is no mean over
+    features and no other factor.
+    """
+    return _mean(model, data, lambda h, y, w: 0.5 * (w * (y - h)) * (y - h))
+
+
+def cross_entropy(model: Any, data: GatedData | PackedData) -> Float[Array, ""]:
+    r"""Softmax cross-entropy $\langle -\sum_v \sum_k y_{vk} \log \mathrm{softmax}(h_v)_k \rangle$.
+
+    Targets are probabilities or one-hot rows per output node; an output whose target row is 0
+    does not count.
+    """
+    return _mean(model, data, lambda h, y, w: -(w * y) * jax.nn.log_softmax(h, axis=-1))
+
+
+def arranged(model: Any, data: Any, loss: Callable[[Any, Any], Any]) -> Any:
+    """What `loss` is to be handed: packed data if model and loss can read them, else `data`.
+
+    `mse` and `cross_entropy` can. Any other loss gets what the caller gave, of whatever type.
+    """
+    if any(loss is known for known in (mse, cross_entropy)) and hasattr(model, "prepare"):
+        return model.prepare(data)
+    if isinstance(data, GatedData) and hasattr(model, "graph"):
+        data.validate(model.graph)
+    return data
+
+
+def _mean(
+    model: Any, data: GatedData | PackedData, weighted: Callable[[Array, Array, Array], Array]
+) -> Float[Array, ""]:
+    """Sum `weighted(prediction, target, weight)`, entry by entry.
+
+    The weight multiplies a factor that is finite, not a square that may overflow: where it is 0,
+    0 times infinity would be NaN.
+    """
+    check_predicts(model)
+    if isinstance(data, PackedData):
+        if not hasattr(model, "output_pairs"):
+            raise ValueError(
+                f"{type(model).__name__} cannot read PackedData, which are made for a "
+                "GatedNetwork; pass the GatedData themselves."
+            )
+        pairs = model.output_pairs(data)
+    else:
+        check_gated_data(data)
+        outputs = model(data)
+        pairs = [(outputs[name], y, data.weights) for name, y in data.targets.items()]
+    terms = [jnp.sum(weighted(h, y, w[..., None])) for h, y, w in pairs]
+    return jnp.sum(jnp.stack(terms)) if terms else jnp.zeros(())

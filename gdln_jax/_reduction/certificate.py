@@ -1,0 +1,176 @@
+"""The certificate of a reduction: how much of the full gradient leaves the aligned manifold."""
+
+from collections.abc import Callable, Mapping
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from gdln_jax._data.packed import PackedData
+from gdln_jax._graph import Graph
+from gdln_jax._network.gated import GatedNetwork
+from gdln_jax._network.losses import mse
+from gdln_jax._reduction.classes import refine
+from gdln_jax._reduction.frames import Frames
+from gdln_jax._reduction.loss import ModeData, mode_loss
+from gdln_jax._reduction.statistics import Moments
+from gdln_jax._reduction.strengths import ModeStrengths
+
+# Points at which the normal component is measured: below, at and above the size at which the
+# modes are learned, so that neither Sigma^yx nor Sigma^x dominates everywhere.
+_SIZES = (0.5, 1.0, 1.5)
+
+
+def typical_strength(
+    graph: Graph, moments: Moments, frames: Frames, sizes: Mapping[str, float] | None = None
+) -> np.ndarray:
+    """Size (mode,) of b per edge at which a mode is learned: (S/D)^(1/path length).
+
+    With `sizes`, for data in units of the nodes' sizes.
+    """
+    ratio = np.zeros(frames.modes)
+    depth = max(graph.level[name] for name in graph.outputs)
+    for (e, f), a in moments.yx.items():
+        c = moments.x[(e, f), (e, f)]
+        s = np.einsum("ym,yx,xm->m", frames.u[f], a, frames.v[e])
+        d = np.einsum("xm,xz,zm->m", frames.v[e], c, frames.v[e])
+        # A variance of rounding size would make a mode that is never seen look strong.
+        seen = d > 1e-12 * d.max(initial=0.0)
+        unit = 1.0
+        if sizes is not None:
+            unit = sizes[graph.edges[e].source] / sizes[graph.edges[f].target]
+        ratio = np.maximum(ratio, unit * np.abs(s) * seen / np.where(seen, d, 1))
+    return np.where(ratio > 0, ratio, 1.0) ** (1 / depth)
+
+
+def normal_component(
+    packed: PackedData,
+    u: tuple[Array, ...],
+    v: tuple[Array, ...],
+    masks: tuple[Array, ...],
+    scale: np.ndarray,
+    labels: np.ndarray | None,
+    *,
+    seed: int,
+) -> float:
+    """Relative norm of the gradient's part off the manifold; the worst of several points.
+
+    `packed` should be in units of the nodes' sizes, so that a node measured in small units counts
+    like the others. With `labels` (edge,) the points are constant on classes, and the tangent
+    space is that of all strengths.
+    """
+    graph = packed.graph
+    rng = np.random.default_rng(seed + 1)
+    edges = sum(len(bundle.edges) for bundle in graph.bundles)
+    classes = np.arange(edges) if labels is None else labels
+    worst = 0.0
+    for size in _SIZES:
+        values = size * scale * rng.uniform(0.5, 1.5, size=(classes.max() + 1, len(scale)))
+        off, total = _normal_norms(packed, u, v, masks, unflatten(graph, values[classes]))
+        if float(total) > 0:
+            worst = max(worst, float(jnp.sqrt(off / total)))
+    return worst
+
+
+@eqx.filter_jit
+def _normal_norms(
+    packed: PackedData,
+    u: tuple[Array, ...],
+    v: tuple[Array, ...],
+    masks: tuple[Array, ...],
+    b: ModeStrengths,
+) -> tuple[Array, Array]:
+    graph = packed.graph
+    parts = list(zip(u, v, masks, strict=True))
+    stacks = tuple(
+        jnp.einsum("etm,em,esm->ets", uk, bk * mk, vk)
+        for (uk, vk, mk), bk in zip(parts, b.stacks, strict=True)
+    )
+    gradient = jax.grad(lambda w: mse(GatedNetwork.from_stacks(graph, w), packed))(stacks)
+    off, total = jnp.zeros(()), jnp.zeros(())
+    for g, (uk, vk, mk) in zip(gradient, parts, strict=True):
+        along = jnp.einsum("etm,ets,esm->em", uk, g, vk) * mk
+        off += jnp.sum(jnp.square(g - jnp.einsum("etm,em,esm->ets", uk, along, vk)))
+        total += jnp.sum(jnp.square(g))
+    return off, total
+
+
+def span_leak(
+    packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...], size: float, *, seed: int
+) -> float:
+    """Relative norm of the gradient's part outside the span of full frames; the worst of several.
+
+    The points are random matrices M_e of about `size`, W_e = U_e M_e V_e^T, and the span holds
+    all such weights. `packed` as in `normal_component`.
+    """
+    rng = np.random.default_rng(seed + 2)
+    count = u[0].shape[-1]
+    worst = 0.0
+    for factor in _SIZES:
+        spread = factor * size / np.sqrt(count)
+        matrices = tuple(
+            jnp.asarray(spread * rng.normal(size=(len(stack), count, count))) for stack in u
+        )
+        off, total = _leak_norms(packed, u, v, matrices)
+        if float(total) > 0:
+            worst = max(worst, float(jnp.sqrt(off / total)))
+    return worst
+
+
+@eqx.filter_jit
+def _leak_norms(
+    packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...], matrices: tuple[Array, ...]
+) -> tuple[Array, Array]:
+    def embed(parts: tuple[Array, ...]) -> tuple[Array, ...]:
+        return tuple(
+            jnp.einsum("etm,emn,esn->ets", uk, part, vk)
+            for uk, part, vk in zip(u, parts, v, strict=True)
+        )
+
+    gradient = jax.grad(lambda w: mse(GatedNetwork.from_stacks(packed.graph, w), packed))(
+        embed(matrices)
+    )
+    along = tuple(
+        jnp.einsum("etm,ets,esn->emn", uk, g, vk) for uk, g, vk in zip(u, gradient, v, strict=True)
+    )
+    off, total = jnp.zeros(()), jnp.zeros(())
+    for g, inside in zip(gradient, embed(along), strict=True):
+        off += jnp.sum(jnp.square(g - inside))
+        total += jnp.sum(jnp.square(g))
+    return off, total
+
+
+def tied_classes(mode_data: ModeData, scale: np.ndarray, *, seed: int) -> np.ndarray:
+    """Classes of edges that stay equal when each bundle of parallel edges starts equal."""
+    bundles = mode_data.graph.bundles
+    labels = np.repeat(np.arange(len(bundles)), [len(bundle.edges) for bundle in bundles])
+    return refine(flat_gradient(mode_data), labels, len(scale), scale, seed=seed)
+
+
+def flat_gradient(mode_data: ModeData) -> Callable[[np.ndarray], np.ndarray]:
+    """The gradient of l as a function of strengths (edge, mode), edges in bundle order."""
+    return lambda values: np.asarray(_slope(jnp.asarray(values), mode_data))
+
+
+@eqx.filter_jit
+def _slope(values: Array, mode_data: ModeData) -> Array:
+    # The data are an argument: closed over, they would be baked into the program.
+    gradient = jax.grad(mode_loss)(unflatten(mode_data.graph, values), mode_data)
+    return jnp.concatenate(gradient.stacks)
+
+
+def unflatten(graph: Graph, values: Array | np.ndarray) -> ModeStrengths:
+    """Strengths from one array (edge, mode), edges in bundle order."""
+    bounds = np.cumsum([len(bundle.edges) for bundle in graph.bundles])[:-1]
+    return ModeStrengths(graph, tuple(jnp.split(jnp.asarray(values), bounds)))
+
+
+def named_classes(graph: Graph, labels: np.ndarray) -> tuple[tuple[str, ...], ...]:
+    """Names of the edges of each class, edges in bundle order."""
+    names = [name for bundle in graph.bundles for name in bundle.edges]
+    groups: list[list[str]] = [[] for _ in range(labels.max() + 1)]
+    for name, label in zip(names, labels.tolist(), strict=True):
+        groups[label].append(name)
+    return tuple(tuple(group) for group in groups)

@@ -1,0 +1,104 @@
+"""The loss in aligned coordinates: l(b) = L(W(b)) with W_e = U_e diag(b_e) V_e^T (SCIENCE 3).
+
+`ModeStrengths` holds the b_e, `ModeData` the data as the modes see them. Evaluating l costs
+O(modes x active edges), without paths; where modes do not meet in the loss the examples of a
+block collapse to one.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from gdln_jax._data.packed import Stage
+from gdln_jax._graph import Graph
+from gdln_jax._network.gated import gather, scatter
+from gdln_jax._reduction.strengths import ModeStrengths
+
+
+class ModeTable(eqx.Module):
+    """What the predictions of one class of output nodes are compared with; `instance` None: all.
+
+    The last axis is the modes, or the width of the output where its frames differ between paths.
+    """
+
+    instance: Int[Array, " pair"] | None
+    target: Float[Array, "pair row mode"]
+    weight: Float[Array, "pair row _"]
+
+
+class ModeData(eqx.Module):
+    """What the modes see of the data.
+
+    - `inputs`: per bundle that leaves input nodes V_e^T x of each active pair (chunk, pair, row,
+      mode), else None.
+    - `stages`, `counts`: as in `PackedData`.
+    - `masks`: per bundle (edge, mode): 0 where a mode does not fit through the edge.
+    - `readouts`: per bundle into output nodes how a mode shows in the output: signs (edge, mode)
+      beside a frame that the edges share which are active together in a prediction, or full
+      frames (edge, width, mode) where there is none (H's overlap terms).
+    - `outputs`: targets and weights in the same coordinates.
+    - `constant`: what of the loss no mode can change.
+    """
+
+    graph: Graph = eqx.field(static=True)
+    inputs: tuple[Array | None, ...]
+    stages: tuple[Stage | None, ...]
+    counts: tuple[int, ...] = eqx.field(static=True)
+    masks: tuple[Array, ...]
+    readouts: tuple[Array | None, ...]
+    outputs: tuple[ModeTable | None, ...]
+    constant: Array
+
+
+def mode_loss(b: ModeStrengths, data: ModeData) -> Float[Array, ""]:
+    """l(b); the same number as `mse` of the embedded network. O(modes x active edges)."""
+    graph = data.graph
+    classes = list(graph.classes)
+    activity: dict[Any, Array | None] = dict.fromkeys(classes)
+    counts = dict(zip(classes, data.counts, strict=True))
+    # The predictions of an output node live in other coordinates than what it might send on, so
+    # they are kept apart from the hidden activities of the same class.
+    predicted: dict[Any, Array | None] = dict.fromkeys(classes)
+    sending = {bundle.source for bundle in graph.bundles}
+    for k, (bundle, stage) in enumerate(zip(graph.bundles, data.stages, strict=True)):
+        if stage is None:
+            continue
+        strength = b.stacks[k] * data.masks[k]
+        strength = strength if stage.edge is None else strength[stage.edge]
+        here = data.inputs[k]
+        if here is None:
+            source = activity[bundle.source]
+            assert source is not None
+            here = gather(stage, source)
+        sent = here * strength[:, None, None, :]
+        if stage.gate is not None:
+            sent = sent * stage.gate[..., None]
+        readout = data.readouts[k]
+        if readout is not None:
+            chosen = readout if stage.edge is None else readout[stage.edge]
+            shown = (
+                sent * chosen[:, None, None, :]
+                if readout.ndim == 2
+                else jnp.einsum("cpbm,cym->cpby", sent, chosen)
+            )
+            predicted[bundle.target] = _plus(
+                predicted[bundle.target], scatter(stage, shown, counts[bundle.target])
+            )
+        if bundle.target in sending:
+            activity[bundle.target] = _plus(
+                activity[bundle.target], scatter(stage, sent, counts[bundle.target])
+            )
+    loss = data.constant
+    for node_class, table in zip(classes, data.outputs, strict=True):
+        if table is not None:
+            h = predicted[node_class]
+            assert h is not None
+            h = h if table.instance is None else h[table.instance]
+            loss = loss + 0.5 * jnp.sum(table.weight * jnp.square(table.target - h))
+    return loss
+
+
+def _plus(total: Array | None, more: Array) -> Array:
+    return more if total is None else total + more

@@ -1,0 +1,137 @@
+r"""Quotient by symmetry: one variable per class of edges that move together (SCIENCE 3).
+
+Edges that start equal and always receive equal gradients share one variable, which obeys
+$\tau |c| \dot x_c = -\partial l/\partial x_c$. Every rate factor of the papers is such a
+1/|class|.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from gdln_jax._checks import is_concrete
+from gdln_jax._data.arrays import SeveralArrays
+from gdln_jax._graph import Graph
+from gdln_jax._reduction.certificate import flat_gradient, named_classes
+from gdln_jax._reduction.classes import equal_rows, refine
+from gdln_jax._reduction.flow import MAX_STEPS, ReducedTrajectory, solve_reduced
+from gdln_jax._reduction.loss import ModeData
+from gdln_jax._reduction.merging import Program, merged, program_loss
+from gdln_jax._reduction.strengths import ModeStrengths
+
+
+class Quotient(SeveralArrays, eqx.Module):
+    """Dynamics on one variable per class and mode; made by `Reduction.quotient`.
+
+    - `classes`: tuple of tuples of edge names; edges of a class start equal and stay equal.
+    - `rates`: 1/|class|, in the same order: tau dx_c/dt = -rates[c] dl/dx_c.
+    - `x0`: (class, mode) strengths at the start; `fits`: 0 where a mode does not fit through.
+    """
+
+    graph: Graph = eqx.field(static=True)
+    classes: tuple[tuple[str, ...], ...] = eqx.field(static=True)
+    labels: np.ndarray
+    x0: Float[Array, "cls mode"]
+    fits: Float[Array, "cls mode"]
+    program: Program
+
+    @property
+    def rates(self) -> Float[np.ndarray, " cls"]:
+        """1/|class| per class."""
+        return 1.0 / np.bincount(self.labels)
+
+    def loss(self, x: Float[Array, "cls mode"]) -> Float[Array, ""]:
+        """l at strengths x of the classes."""
+        return program_loss(x, self.program)
+
+    def expand(self, x: Float[Array, "*batch cls mode"]) -> ModeStrengths:
+        """Strengths of all edges from those of the classes (leading axes allowed)."""
+        bounds = np.cumsum([len(bundle.edges) for bundle in self.graph.bundles])[:-1]
+        every = jnp.asarray(x)[..., self.labels, :]
+        return ModeStrengths(self.graph, tuple(jnp.split(every, bounds, axis=-2)))
+
+    def solve(
+        self,
+        ts: ArrayLike | Sequence[Any],
+        *misplaced: Any,
+        x0: Any = None,
+        tau: ArrayLike = 1.0,
+        rtol: ArrayLike | None = None,
+        atol: ArrayLike | None = None,
+        solver: diffrax.AbstractSolver | None = None,
+        max_steps: int = MAX_STEPS,
+        adjoint: diffrax.AbstractAdjoint | None = None,
+        throw: bool = True,
+    ) -> ReducedTrajectory:
+        """Solve from `x0` (class, mode), default the b0 the quotient was made for.
+
+        The trajectory's `b` is an array (time, class, mode); `expand` gives it per edge. Cost
+        does not depend on the number of edges. The other options are those of `Reduction.solve`.
+
+        **Raises:** `ValueError` and `RuntimeError` as `Reduction.solve`; `ValueError` for more
+        than one positional argument.
+        """
+        if misplaced:
+            raise ValueError(
+                "quotient.solve takes the times alone, solve(ts): its start was given to "
+                "reduction.quotient(b0). Another start of the same classes is solve(ts, x0=...)."
+            )
+        return solve_reduced(
+            self.x0 if x0 is None else self._start(x0),
+            program_loss,
+            self.program,
+            ts,
+            tau=tau,
+            rtol=rtol,
+            atol=atol,
+            solver=solver,
+            max_steps=max_steps,
+            adjoint=adjoint,
+            throw=throw,
+            rates=self.rates[:, None],
+        )
+
+    def _start(self, x0: Any) -> Array:
+        x0 = jnp.asarray(x0, dtype=self.x0.dtype)
+        classes, modes = self.x0.shape
+        if x0.shape not in ((), (modes,), (classes, 1), (classes, modes)):
+            raise ValueError(
+                f"x0 has shape {x0.shape}; give one number, ({modes},) per mode, ({classes}, 1) "
+                f"per class or ({classes}, {modes})."
+            )
+        if is_concrete(x0) and not np.all(np.isfinite(x0)):
+            raise ValueError("x0 holds values that are not finite.")
+        # Modes that do not fit through a class stay 0 there, as in `Reduction.strengths_of`.
+        return jnp.broadcast_to(x0, self.x0.shape) * self.fits
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(str(len(c)) for c in self.classes[:8])
+        more = ", ..." if len(self.classes) > 8 else ""
+        return f"Quotient({len(self.classes)} classes of {len(self.labels)} edges: {sizes}{more})"
+
+
+def make_quotient(data: ModeData, b0: ModeStrengths, scale: np.ndarray, *, seed: int) -> Quotient:
+    """Find the coarsest invariant partition that `b0` allows, and the loss on its classes.
+
+    `scale` (mode,): the strengths at which gradients are compared, those at which modes are
+    learned, not the plateau where `b0` may lie.
+    """
+    graph = data.graph
+    start = np.concatenate([np.asarray(stack) for stack in b0.stacks])
+    masks = np.concatenate([np.asarray(mask) for mask in data.masks])
+    labels = equal_rows(np.concatenate([start, masks], axis=1))
+    labels = refine(flat_gradient(data), labels, start.shape[1], scale, seed=seed)
+    _, first = np.unique(labels, return_index=True)
+    return Quotient(
+        graph,
+        named_classes(graph, labels),
+        labels,
+        jnp.asarray(start[first]),
+        jnp.asarray(masks[first]),
+        merged(data, labels, masks),
+    )

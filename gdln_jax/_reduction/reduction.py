@@ -1,0 +1,374 @@
+r"""The reduction: the loss in aligned coordinates, with a certificate (N Eq. 7-10, SCIENCE 3).
+
+On the manifold $W_e = U_e \,\mathrm{diag}(b_e) V_e^T$ gradient flow is $\tau \dot b_e =
+-\partial l / \partial b_e$ with $l(b) = L(W(b))$. That is exact if the full velocity has no
+component off the manifold, which is measured, not assumed.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from gdln_jax._checks import check_choice, check_positive, is_concrete
+from gdln_jax._data.arrays import SeveralArrays
+from gdln_jax._data.boundary import check_gated_data, check_graph, check_single
+from gdln_jax._data.gated import GatedData
+from gdln_jax._data.packed import PackedData
+from gdln_jax._data.packing import pack
+from gdln_jax._graph import Graph
+from gdln_jax._network.gated import GatedNetwork, check_network
+from gdln_jax._paths import path_statistics
+from gdln_jax._reduction.certificate import (
+    named_classes,
+    normal_component,
+    span_leak,
+    tied_classes,
+    typical_strength,
+)
+from gdln_jax._reduction.coupled import Coupled, couple, coupled_loss
+from gdln_jax._reduction.flow import MAX_STEPS, ReducedTrajectory, smallest_scale, solve_reduced
+from gdln_jax._reduction.frames import Frames, find_frames
+from gdln_jax._reduction.loss import ModeData, mode_loss
+from gdln_jax._reduction.mode_data import make_mode_data
+from gdln_jax._reduction.project import project, project_matrices
+from gdln_jax._reduction.quotient import Quotient, make_quotient
+from gdln_jax._reduction.refusal import (
+    InexactReductionError,
+    InexactReductionWarning,
+    advice,
+    check_finite,
+    check_ties,
+)
+from gdln_jax._reduction.statistics import (
+    Group,
+    group_statistics,
+    path_moments,
+    unit_nodes,
+    with_shared_errors,
+    without_weightless,
+)
+from gdln_jax._reduction.strengths import FrameView, MatrixStrengths, ModeStrengths, holds_matrices
+from gdln_jax._reduction.table import PathTable, path_table
+
+_MODES = ("raise", "warn", "coupled")
+
+
+class Reduction(SeveralArrays, eqx.Module):
+    """A gated deep linear network in aligned coordinates; made by `reduce`.
+
+    - `frames`: edge -> (U_e (|t(e)|, mode), V_e (|s(e)|, mode)); of a coupled reduction with more
+      columns than modes: all of the span that its dynamics can reach.
+    - `strengths`: S per group of paths, (mode,). A group is the paths between an input and an
+      output node, keyed `(input, output)`; where several edges start or end there it is
+      the paths between two edges, keyed `(first edge, last edge)`.
+    - `variances`: D per pair of groups that are active together, `(group j, group p)`.
+    - `residual`: the certificate, the relative norm of the gradient's component normal to the
+      manifold, worst of several random points. 0 up to rounding means exact.
+    - `ties`: None, or classes of edges between which the reduction is exact only while they are
+      equal (H's contextual pathways, E16); then `residual` is measured there, and
+      `untied_residual` elsewhere.
+    - `coupled`: whether off-diagonal couplings are kept; then b are matrices, `residual` is the
+      share of the gradient outside of their span, at random matrices, and `untied_residual` that
+      of the diagonal form.
+    - `typical`: (mode,) the size of b at which a mode is learned, (S/D)^(1/path length), the
+      largest over groups.
+
+    Strengths `b` are given as one number, one per mode, or edge -> either; those of a coupled
+    reduction also as edge -> matrix U_e^T W_e V_e. A pytree: pass it through `jit` as an argument,
+    so that the data are not baked into the program.
+    """
+
+    graph: Graph = eqx.field(static=True)
+    data: PackedData
+    source: GatedData | PackedData
+    modes: int = eqx.field(static=True)
+    u: tuple[Array, ...]
+    v: tuple[Array, ...]
+    mode_data: ModeData
+    strengths: dict[Group, np.ndarray]
+    variances: dict[tuple[Group, Group], np.ndarray]
+    residual: float
+    untied_residual: float
+    typical: np.ndarray
+    ties: tuple[tuple[str, ...], ...] | None = eqx.field(static=True)
+    core: Coupled | None
+
+    @property
+    def coupled(self) -> bool:
+        """Whether this is the coupled form."""
+        return self.core is not None
+
+    @property
+    def frames(self) -> FrameView:
+        """Edge -> (U_e, V_e)."""
+        u, v = (self.u, self.v) if self.core is None else (self.core.u, self.core.v)
+        return FrameView(self.graph, u, v)
+
+    def strengths_of(self, b: Any) -> ModeStrengths | MatrixStrengths:
+        """Bring `b` (number, per mode, or per edge) into the form the dynamics use.
+
+        Modes that do not fit through an edge (a bottleneck) get strength 0 there whatever `b`.
+        A coupled reduction takes matrices too, edge -> (mode, mode) or `run.b` at one time,
+        `jax.tree.map(lambda x: x[-1], run.b)`.
+        """
+        if self.core is not None and holds_matrices(b):
+            return MatrixStrengths.make(self.graph, self.core.size, self.modes, b)
+        b = ModeStrengths.make(self.graph, self.modes, b)
+        masks = self.mode_data.masks
+        stacks = (stack * mask for stack, mask in zip(b.stacks, masks, strict=True))
+        return ModeStrengths(self.graph, tuple(stacks))
+
+    def embed(self, b: Any) -> GatedNetwork:
+        """Return the full network W_e = U_e diag(b_e) V_e^T, for b as in `strengths_of`."""
+        b = self.strengths_of(b)
+        if isinstance(b, MatrixStrengths):
+            assert self.core is not None
+            return GatedNetwork.from_stacks(self.graph, self.core.weights(b))
+        weights = tuple(
+            jnp.einsum("etm,em,esm->ets", u, x, v)
+            for u, x, v in zip(self.u, b.stacks, self.v, strict=True)
+        )
+        return GatedNetwork.from_stacks(self.graph, weights)
+
+    def loss(self, b: Any) -> Float[Array, ""]:
+        """l(b) = L(W(b)); O(modes x active edges), no paths. Differentiable in b, all orders."""
+        b = self.strengths_of(b)
+        if isinstance(b, MatrixStrengths):
+            assert self.core is not None
+            return coupled_loss(self.core.start(b), self.core.data)
+        return mode_loss(b, self.mode_data)
+
+    def project(
+        self, net: GatedNetwork, *, align: bool = True
+    ) -> tuple[ModeStrengths | MatrixStrengths, dict[str, float]]:
+        """Return (b, misalignment per edge) of a network.
+
+        b_e = diag(R_t^T W_e R_s) and the misalignment is ||W_e - R_t diag(b_e) R_s^T|| / ||W_e||.
+        Without `align` the hidden frames R are those of `embed`. Hidden frames are free, so with
+        `align` those that suit `net` are looked for first (host code): an aligned network is
+        recovered exactly, up to the free sign of each hidden mode, which is chosen so that what
+        arrives there is positive; other networks are read in the frames that maximise the sum of
+        all strengths, the combination that grows. Follow a run with one call per time, or with
+        `align=False` from an embedded start: modes keep their labels when values cross.
+
+        A coupled reduction returns matrices R_t^T W_e R_s, and as misalignment the share of each
+        W_e outside of their span.
+        """
+        check_network(net)
+        if net.graph != self.graph:
+            raise ValueError("the network has another graph than this reduction.")
+        if self.core is not None:
+            return project_matrices(net, self.u, self.v, self.frames, align)
+        return project(net, self.u, self.v, align)
+
+    def solve(
+        self,
+        b0: Any,
+        ts: ArrayLike | Sequence[Any],
+        *,
+        tau: ArrayLike = 1.0,
+        rtol: ArrayLike | None = None,
+        atol: ArrayLike | None = None,
+        solver: diffrax.AbstractSolver | None = None,
+        max_steps: int = MAX_STEPS,
+        adjoint: diffrax.AbstractAdjoint | None = None,
+        throw: bool = True,
+    ) -> ReducedTrajectory:
+        r"""Solve $\tau \dot b_e = -\partial l/\partial b_e$ from `b0`, given at `ts[0]`.
+
+        **Arguments:**
+
+        - `b0`: strengths as in `strengths_of`. A coupled reduction returns `b[edge]` as (time,
+          mode, mode) matrices U_e^T W_e V_e in its `frames`, which hold all of W_e: a run can be
+          continued from its matrices at one time, or start from those of `project`.
+        - `ts`: increasing times (time,), in the units of `tau`.
+        - `rtol`, `atol`: tolerances of the adaptive step; default 1e-10 (float32: 1e-5) and
+          `rtol` times the smallest non-zero strength of `b0`, so that a plateau is resolved
+          however long it is.
+        - `solver`: default `Dopri8` (float32: `Tsit5`). Deep networks with modes that are learned
+          at very different times are stiff: `diffrax.Kvaerno5()`.
+        - `adjoint`: how to differentiate in `b0`, `tau` and the data; default
+          `diffrax.RecursiveCheckpointAdjoint()` (reverse mode). For `jacfwd`, also twice,
+          `diffrax.ForwardMode()`; for `hessian` (forward over reverse) `diffrax.DirectAdjoint()`
+          with a `max_steps` of some hundreds, since it keeps every step.
+        - `throw`: raise when the solver gives up. Otherwise, and always under `jit` or `vmap`,
+          the trajectory has status 2 and NaN in `b` and `losses` where it did not get to.
+
+        Ties are checked outside of `jit` and `vmap` only.
+
+        **Raises:** `ValueError` when `b0` breaks the reduction's ties, is not finite or does not
+        fit, `ts` does not increase, or `tau`, `rtol` or `atol` is no finite number above 0;
+        `RuntimeError` with the time reached when the solver gives up.
+        """
+        start = self.strengths_of(b0)
+        check_finite(start)
+        y0, loss, data, scale = start, mode_loss, self.mode_data, None
+        if self.core is None:
+            check_ties(self.ties, self.untied_residual, start)
+        else:
+            # Rotated weights hold rounding errors, whose size must not set the tolerance.
+            y0, scale = self.core.start(start), smallest_scale(start)
+            loss, data = coupled_loss, self.core.data
+        run = solve_reduced(
+            y0,
+            loss,
+            data,
+            ts,
+            tau=tau,
+            rtol=rtol,
+            atol=atol,
+            solver=solver,
+            max_steps=max_steps,
+            adjoint=adjoint,
+            throw=throw,
+            scale=scale,
+        )
+        if self.core is None:
+            return run
+        return eqx.tree_at(lambda r: r.b, run, self.core.read(self.graph, run.b))
+
+    def quotient(self, b0: Any, *, seed: int = 0) -> Quotient:
+        """Merge the edges that start equal in `b0` and always receive equal gradients.
+
+        **Raises:** `ValueError` for a coupled reduction, or when `b0` breaks the ties.
+        """
+        if self.core is not None:
+            raise ValueError(
+                "a coupled reduction has matrices, which quotient() does not merge; reduce with "
+                "on_inexact='warn' to merge the diagonal approximation."
+            )
+        start = self.strengths_of(b0)
+        assert isinstance(start, ModeStrengths)
+        if not is_concrete(start):
+            raise ValueError("quotient() compares values of b0 and cannot run under jit or vmap.")
+        check_finite(start)
+        check_ties(self.ties, self.untied_residual, start)
+        return make_quotient(self.mode_data, start, self.typical, seed=seed)
+
+    def path_table(self, *, max_pairs: int = 250_000) -> PathTable:
+        """Enumerate the paths with their S(p) and D(j, p); needs a reduction of `GatedData`."""
+        if not isinstance(self.source, GatedData):
+            raise ValueError("path_table() needs a reduction of GatedData, not of packed data.")
+        return path_table(
+            path_statistics(self.graph, self.source, max_pairs=max_pairs), self.frames
+        )
+
+    def __repr__(self) -> str:
+        groups = f"{self.modes} modes, {len(self.strengths)} path groups"
+        if self.core is not None:
+            return (
+                f"Reduction({groups}, coupled: matrices ({self.core.size}, {self.core.size}), "
+                f"{self.residual:.1e} of the gradient outside; diagonal residual "
+                f"{self.untied_residual:.1e})"
+            )
+        kind = f"exact under ties, {len(self.ties)} classes of ties" if self.ties else "diagonal"
+        return f"Reduction({groups}, {kind}, residual {self.residual:.1e})"
+
+
+def reduce(
+    graph: Graph,
+    data: GatedData | PackedData,
+    *,
+    tol: float = 1e-8,
+    on_inexact: str = "raise",
+    seed: int = 0,
+) -> Reduction:
+    """Find the aligned coordinates of a network's learning dynamics, and certify them.
+
+    Works on any gated graph: several inputs and outputs, skips, bottlenecks, repeated singular
+    values, real gates, frames per group of paths (E4). Paths are never enumerated. Host code, for
+    concrete data; cost O(active pairs x width^3).
+
+    **Arguments:**
+
+    - `tol`: largest residual that counts as exact; 1e-8 is far above rounding and far below any
+      effect of non-diagonal data.
+    - `on_inexact`: what to do above it. `"raise"`; `"warn"` and go on with the approximation;
+      or `"coupled"`: keep the off-diagonal couplings, exact by construction but with a matrix per
+      edge instead of one number per mode.
+
+    **Raises:** `InexactReductionError` (a `ValueError`) naming the worst statistics and the
+    cures; `ValueError` when inputs and targets are nowhere correlated, or for bad arguments.
+    """
+    check_graph(graph)
+    check_choice(on_inexact, _MODES, "on_inexact")
+    tol = check_positive(tol, "tol")
+    if not is_concrete(data):
+        raise ValueError(
+            "reduce() looks at values and cannot run under jit, grad or vmap: call it outside and "
+            "pass the reduction in as an argument; it is a pytree."
+        )
+    if not isinstance(data, PackedData):
+        check_gated_data(data)
+        check_single(data, data.weights.shape[:-1])
+    packed = pack(graph, data.compress() if isinstance(data, GatedData) else data)
+    packed = without_weightless(packed)
+    unit, sizes = unit_nodes(packed)
+    frames = find_frames(unit, seed=seed)
+    if frames.modes == 0:
+        raise ValueError(
+            "no input is correlated with any target along an open path, so there is no mode to "
+            "learn; check gates and targets."
+        )
+    moments = path_moments(packed)
+    frames = with_shared_errors(moments, frames)
+    statistics = group_statistics(packed, moments, frames)
+    mode_data = make_mode_data(packed, frames)
+    u, v = _stacked(graph, frames)
+    unit_scale, scale = (
+        typical_strength(graph, moments, frames, node_sizes) for node_sizes in (sizes, None)
+    )
+
+    def residual_at(labels: np.ndarray | None) -> float:
+        masks = mode_data.masks
+        return normal_component(unit, u, v, masks, unit_scale, labels, seed=seed)
+
+    untied = residual = residual_at(None)
+    ties = core = None
+    if residual > tol:
+        labels = tied_classes(mode_data, scale, seed=seed)
+        tied = residual_at(labels)
+        if tied <= tol:
+            residual, ties = tied, named_classes(graph, labels)
+    if residual > tol:
+        message = advice(residual, tol, statistics, packed)
+        if on_inexact == "raise":
+            raise InexactReductionError(message)
+        if on_inexact == "warn":
+            warnings.warn(message, InexactReductionWarning, stacklevel=2)
+        else:
+            core = couple(packed, u, v)
+            residual = span_leak(unit, core.u, core.v, float(unit_scale.max()), seed=seed)
+    return Reduction(
+        graph=graph,
+        data=packed,
+        source=data,
+        modes=frames.modes,
+        u=u,
+        v=v,
+        mode_data=mode_data,
+        strengths=statistics.strengths,
+        variances=statistics.variances,
+        # NumPy scalars, so that jit sees them as data and does not compile anew for each.
+        residual=np.float64(residual),
+        untied_residual=np.float64(untied),
+        typical=scale,
+        ties=ties,
+        core=core,
+    )
+
+
+def _stacked(graph: Graph, frames: Frames) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    def stack(per_edge: list[np.ndarray]) -> tuple[Array, ...]:
+        return tuple(
+            jnp.asarray(np.stack([per_edge[graph.edge_index[name]] for name in bundle.edges]))
+            for bundle in graph.bundles
+        )
+
+    return stack(frames.u), stack(frames.v)

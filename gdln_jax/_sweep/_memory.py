@@ -1,0 +1,62 @@
+"""How many points fit on a device at once: what a compiled program needs against what is there."""
+
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from gdln_jax._sweep._program import Program
+
+# A device is ours; the memory of the host is shared with others, and results gather there too.
+DEVICE_SHARE, HOST_SHARE = 0.8, 0.25
+_CGROUP = Path("/sys/fs/cgroup")
+_MEMORY = Path("/proc/meminfo")
+
+
+def budget(device: Any) -> int:
+    """Bytes that a batch may take on `device`: a share of what is free there now."""
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return int(DEVICE_SHARE * (stats["bytes_limit"] - stats.get("bytes_in_use", 0)))
+    local = [d for d in jax.local_devices() if d.platform == device.platform]
+    return int(HOST_SHARE * _host_memory() / len(local))
+
+
+def _host_memory() -> int:
+    """Available memory of the host, or of the container; half of all memory if it is not told."""
+    found = []
+    if _MEMORY.exists():
+        lines = _MEMORY.read_text(encoding="utf-8").splitlines()
+        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
+    try:
+        limit = (_CGROUP / "memory.max").read_text(encoding="utf-8").strip()
+        used = (_CGROUP / "memory.current").read_text(encoding="utf-8").strip()
+        found += [] if limit == "max" else [int(limit) - int(used)]
+    except OSError:  # no container, or another kind of it
+        pass
+    if found:
+        return max(min(found), 1)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def fitted(make: Callable[[int], Program], wanted: int, devices: int, limit: int) -> Program:
+    """A program for at most `wanted` points whose memory on each device stays within `limit`.
+
+    Compiles once if that fits, else once more per correction. One point per device is the least.
+    """
+    batch = _rounded(wanted, devices)
+    while True:
+        program = make(batch)
+        needed = program.bytes_needed()
+        if needed <= limit or batch <= devices:
+            return program
+        pieces = math.ceil(wanted / max(devices, batch * limit // needed))
+        # Equal pieces of the chunk; each time smaller, so that this ends.
+        batch = min(_rounded(math.ceil(wanted / pieces), devices), batch - devices)
+
+
+def _rounded(batch: int, devices: int) -> int:
+    return devices * math.ceil(batch / devices)

@@ -1,0 +1,356 @@
+"""Discrete training: any optax optimiser under one `lax.scan`, and its exact clock."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+
+from gdln_jax._checks import check_integer, is_concrete
+from gdln_jax._data.boundary import check_model, check_random_key
+from gdln_jax._data.gated import GatedData
+from gdln_jax._data.schedule import Schedule, at_time
+from gdln_jax._network.losses import arranged, mse
+from gdln_jax._scan import apply_gradient, as_transformation, initial_state
+from gdln_jax._solution import DIVERGED, OK, Trajectory, keeps_models, warn_of_plateau
+
+
+class LostUpdatesWarning(UserWarning):
+    """Updates are so small beside the weights that rounding swallows them (pitfall 2)."""
+
+
+def flow_time(
+    steps: ArrayLike,
+    learning_rate: ArrayLike | Callable[[Any], Any],
+    tau: ArrayLike = 1.0,
+    momentum: ArrayLike = 0.0,
+) -> Float[Array, "..."]:
+    r"""Flow time of a number of gradient-descent steps: $t = \tau \sum_k \eta_k / (1 - \beta)$.
+
+    Here beta is `momentum`; for one rate t = tau eta steps / (1 - beta). Plain gradient descent is
+    the Euler discretisation of the flow with this clock, exactly; the difference is of first order
+    in eta. With heavy-ball momentum the factor holds once the momentum has built up.
+
+    **Arguments:**
+
+    - `steps`: number of steps, an array of any shape, say `run.ts`.
+    - `learning_rate`: one number, or rates of several runs of shape (..., 1), which are spread
+      over `steps`; a schedule of optax (a function of the step, from 0); or one rate per step,
+      (step,), for at least as many steps as `steps` names. The rates of the steps are summed.
+    - A step is a call of the optimiser: `optax.MultiSteps(sgd, k)` moves the weights in every k-th
+      only, by the mean gradient, so that its time is `flow_time(steps // k, learning_rate)`.
+
+    **Raises:** `ValueError` unless 0 <= momentum < 1, for rates that are not positive (of a
+    schedule: negative) or not finite, and for rates that are fewer than the steps.
+    """
+    if is_concrete(momentum):
+        value = np.asarray(momentum)
+        if not np.all((value >= 0) & (value < 1)):
+            raise ValueError(f"momentum is {momentum!r}; it must lie in [0, 1).")
+    _check_above_zero(tau, "tau")
+    _check_above_zero(steps, "steps", or_zero=True)
+    steps = jnp.asarray(steps)
+    scale = jnp.asarray(tau) / (1 - jnp.asarray(momentum))
+    if callable(learning_rate):
+        if not is_concrete(steps):
+            raise ValueError(
+                "steps is traced, so it is not known for how many the schedule is asked; pass one "
+                "rate per step, jax.vmap(schedule)(jnp.arange(n))."
+            )
+        count = int(np.ceil(np.max(np.asarray(steps), initial=0)))
+        schedule = learning_rate
+        learning_rate = jax.vmap(lambda k: jnp.asarray(schedule(k), float))(jnp.arange(count))
+        summed = True
+    else:
+        learning_rate = jnp.asarray(learning_rate)
+        summed = learning_rate.ndim == 1 and learning_rate.shape != (1,)
+    # A schedule may begin or end at 0.
+    _check_above_zero(learning_rate, "learning_rate", or_zero=summed)
+    if not summed:
+        return scale * learning_rate * steps
+    if is_concrete(steps) and np.max(np.asarray(steps), initial=0) > len(learning_rate):
+        raise ValueError(
+            f"learning_rate has {len(learning_rate)} entries, but steps go up to "
+            f"{np.max(np.asarray(steps))}: give one rate for every step, not for every saved one "
+            "(or the schedule itself, or rates of several runs of shape (run, 1))."
+        )
+    past = jnp.concatenate([jnp.zeros(1), jnp.cumsum(learning_rate)])
+    return scale * jnp.interp(steps, jnp.arange(len(past)), past)
+
+
+def _check_above_zero(values: Any, name: str, or_zero: bool = False) -> None:
+    if is_concrete(values):
+        known = np.asarray(values)
+        wrong = ~np.isfinite(known) | (known < 0 if or_zero else known <= 0)
+        if np.any(wrong):
+            place = f" at index {np.argmax(wrong)}" if known.ndim else ""
+            least = "of at least 0" if or_zero else "above 0"
+            raise ValueError(
+                f"{name} is {known[wrong].flat[0]}{place}; it must be a finite number {least}."
+            )
+
+
+def train(
+    model: Any,
+    data: Any,
+    *,
+    optimizer: optax.GradientTransformation | optax.MultiSteps,
+    steps: int,
+    loss: Callable[[Any, Any], Array] = mse,
+    save_every: int = 1,
+    batch_size: int | None = None,
+    key: PRNGKeyArray | None = None,
+    measure: Callable[[Any], Any] | None = None,
+    keep_models: bool | None = None,
+    throw: bool = True,
+    resume: Trajectory | None = None,
+) -> Trajectory:
+    """Train `model` for `steps` steps of `optimizer` on `loss(model, data)`.
+
+    **Arguments:**
+
+    - `model`: any `eqx.Module` (or pytree); its inexact arrays are trained. Gates are in the
+      data and are never touched.
+    - `data`: handed to `loss`; of any type for a loss of your own. For `mse` and `cross_entropy`
+      of a `GatedNetwork` they are packed first (full batch). Of a `Schedule` (of `steps`) step k
+      sees the data of step k.
+    - `optimizer`: from optax, also those that ask for the value of the loss (`lbfgs`,
+      `polyak_sgd`, `contrib.reduce_on_plateau`) and `MultiSteps`. Reuse one optimiser object to
+      reuse the compiled program; a learning rate that varies over runs can be a traced array when
+      the optimiser is built inside the mapped function.
+    - `save_every`: a record at steps 0, save_every, 2 save_every, ... and at the last step.
+    - `batch_size`, `key`: draw that many examples without replacement at each step, uniformly;
+      their weights are kept, times n / batch_size, so that the mean gradient over batches is the
+      full one, whatever the weights. Needs `GatedData`. Recorded losses are of all the data.
+    - `measure`, `keep_models`: as in `gradient_flow`: by default models are kept if nothing is
+      measured and they take less than 256 MB.
+    - `throw`: raise when the loss ceases to be finite; never under `jit` or `vmap`, where the
+      member has status 1 and its losses from there on are NaN.
+    - `resume`: a trajectory of `train` to go on from, for `steps` more: its final model (that of
+      `model` gives the structure only), optimiser state and number of steps. With the same
+      optimiser, data and key the two runs are one to the last bit, batches included (under `vmap`
+      to rounding).
+
+    Returns a `Trajectory` whose `ts` are numbers of steps, counted on in a resumed run;
+    `flow_time` converts them.
+
+    **Raises:** `ValueError` for a bad number of steps or batch size, an optimiser that cannot be
+    used, or a run to resume whose model or optimiser is another; `FloatingPointError` with the
+    step when training diverges. Warns `LostUpdatesWarning` when rounding would swallow most
+    of the first update, and `PlateauWarning` when the run ends before anything is learned (one
+    run only, not under `jit` or `vmap`).
+    """
+    check_model(model)
+    steps = check_integer(steps, "steps", minimum=1)
+    save_every = check_integer(save_every, "save_every", minimum=1)
+    optimizer = as_transformation(optimizer)
+    if isinstance(data, Schedule):
+        data.check_unit("steps", "train")
+        if hasattr(model, "graph"):
+            data.validate(model.graph)
+    if batch_size is not None:
+        _check_batch(batch_size, data, key)
+    elif not isinstance(data, Schedule):
+        data = arranged(model, data, loss)
+    if not any(eqx.is_inexact_array(w) for w in jax.tree.leaves(model)):
+        raise ValueError("model has no floating-point array, so there is nothing to train.")
+    start, state = jnp.asarray(0), None
+    if resume is None:
+        _warn_of_lost_updates(model, at_time(data, 0), optimizer, loss)
+    else:
+        _check_resume(resume, model, optimizer)
+        model, state, start = resume.final, resume.optimizer_state, resume.ts[-1]
+    saves = len(_save_points(steps, save_every))
+    keep = keeps_models(keep_models, measure, model, saves)
+    trajectory = _train(
+        model, data, key, state, start, optimizer, loss, measure, steps, save_every, batch_size,
+        keep,
+    )  # fmt: skip
+    if throw and is_concrete(trajectory) and int(trajectory.status) != OK:
+        step = int(trajectory.ts[int(jnp.argmin(jnp.isfinite(trajectory.losses)))])
+        raise FloatingPointError(
+            f"the loss was no longer finite at step {step} of {int(trajectory.ts[-1])}: the "
+            "learning rate is too large for these data (plain gradient descent needs eta < 2 / "
+            "largest curvature); make it smaller, or pass throw=False to keep what there is."
+        )
+    warn_of_plateau(trajectory, model, data, loss)
+    return trajectory
+
+
+def _save_points(steps: int, save_every: int) -> np.ndarray:
+    points = np.arange(0, steps, save_every)
+    return np.append(points, steps)
+
+
+@eqx.filter_jit
+def _train(
+    model: Any,
+    data: Any,
+    key: PRNGKeyArray | None,
+    state: Any,
+    start: Array,
+    optimizer: optax.GradientTransformation,
+    loss: Callable,
+    measure: Callable | None,
+    steps: int,
+    save_every: int,
+    batch_size: int | None,
+    keep: bool,
+) -> Trajectory:
+    moving, still = eqx.partition(model, eqx.is_inexact_array)
+
+    def value(y: Any, batch: Any) -> Array:
+        return loss(eqx.combine(y, still), batch)
+
+    def step(carry: tuple[Any, Any], number: Array) -> tuple[tuple[Any, Any], Array]:
+        y, state = carry
+        batch = at_time(data, number)
+        if batch_size is not None:
+            assert key is not None
+            chosen = jax.random.permutation(jax.random.fold_in(key, number), data.num_examples)
+            batch = jax.tree.map(lambda leaf: leaf[chosen[:batch_size]], batch)
+            scale = data.num_examples / batch_size
+            batch = eqx.tree_at(lambda b: b.weights, batch, batch.weights * scale)
+        before, gradient = jax.value_and_grad(value)(y, batch)
+        updates, state = apply_gradient(
+            optimizer, gradient, state, y, before, lambda y: value(y, batch)
+        )
+        return (optax.apply_updates(y, updates), state), before
+
+    def record(y: Any) -> tuple[Any, Any]:
+        measured = None if measure is None else measure(eqx.combine(y, still))
+        return measured, y if keep else None
+
+    def segment(carry: tuple[Any, Any], numbers: Array) -> tuple[tuple[Any, Any], tuple]:
+        here = record(carry[0])
+        # With the full batch the loss at the save point comes with the first gradient.
+        whole_data = at_time(data, numbers[0])
+        loss_here = value(carry[0], whole_data) if batch_size is not None else None
+        carry, losses = jax.lax.scan(step, carry, numbers)
+        return carry, (losses[0] if loss_here is None else loss_here, here)
+
+    whole, rest = divmod(steps, save_every)
+    carry = (moving, initial_state(optimizer, moving) if state is None else state)
+    numbers = start + jnp.arange(steps)
+    pieces = []
+    if whole:
+        grid = numbers[: whole * save_every].reshape(whole, save_every)
+        carry, piece = jax.lax.scan(segment, carry, grid)
+        pieces.append(piece)
+    if rest:
+        carry, piece = segment(carry, numbers[whole * save_every :])
+        pieces.append(jax.tree.map(lambda leaf: leaf[None], piece))
+    last = (value(carry[0], at_time(data, start + steps)), record(carry[0]))
+    pieces.append(jax.tree.map(lambda leaf: leaf[None], last))
+    losses, (measured, models) = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *pieces)
+    fine = jnp.cumprod(jnp.isfinite(losses)).astype(bool)
+    return Trajectory(
+        start + jnp.asarray(_save_points(steps, save_every)),
+        jnp.where(fine, losses, jnp.nan),
+        eqx.combine(models, still) if keep else None,
+        eqx.combine(carry[0], still),
+        measured,
+        jnp.where(jnp.all(fine), OK, DIVERGED),
+        {},
+        carry[1],
+    )
+
+
+def _check_resume(resume: Any, model: Any, optimizer: optax.GradientTransformation) -> None:
+    """Refuse to go on from what is no run of `train`, or from a run of something else."""
+    if not isinstance(resume, Trajectory) or resume.optimizer_state is None:
+        kind = "a gradient flow" if isinstance(resume, Trajectory) else type(resume).__name__
+        raise ValueError(
+            f"resume is {kind}; pass a Trajectory of train. To start anew from a model, train "
+            "that model, e.g. train(run.final, ...)."
+        )
+    if resume.losses.ndim != 1:
+        raise ValueError(
+            f"resume is a batch of runs, of shape {resume.losses.shape[:-1]}; map over it with "
+            "jax.vmap, together with the models."
+        )
+    if is_concrete(resume.status) and int(resume.status) != OK:
+        raise ValueError("resume is a run that diverged; nothing can be continued from there.")
+    moving = eqx.filter(model, eqx.is_inexact_array)
+    pairs = {
+        "model": (moving, eqx.filter(resume.final, eqx.is_inexact_array)),
+        "optimizer": (
+            jax.eval_shape(lambda y: initial_state(optimizer, y), moving),
+            resume.optimizer_state,
+        ),
+    }
+    for name, trees in pairs.items():
+        here, there = (
+            (jax.tree.structure(tree), [(w.shape, w.dtype) for w in jax.tree.leaves(tree)])
+            for tree in trees
+        )
+        if here != there:
+            raise ValueError(
+                f"resume is a run of another {name}: structure, shapes or precision differ. Pass "
+                f"the {name} of that run, or start anew from its final model, train(run.final, "
+                "...)."
+            )
+
+
+def _check_batch(batch_size: Any, data: Any, key: Any) -> None:
+    batch_size = check_integer(batch_size, "batch_size", minimum=1)
+    if not isinstance(data, GatedData | Schedule):
+        raise ValueError(
+            f"batch_size needs GatedData to draw examples from, got {type(data).__name__}; "
+            "pass the data unpacked, or leave batch_size out."
+        )
+    if batch_size > data.num_examples:
+        raise ValueError(f"batch_size is {batch_size} but there are {data.num_examples} examples.")
+    if key is None:
+        raise ValueError("batch_size needs key=jax.random.key(seed) to draw the examples with.")
+    check_random_key(key)
+
+
+def _warn_of_lost_updates(
+    model: Any, data: Any, optimizer: optax.GradientTransformation, loss: Callable
+) -> None:
+    """Predict pitfall 2: an update below eps * |w| is rounded away, and learning never starts."""
+    weights = [w for w in jax.tree.leaves(model) if eqx.is_inexact_array(w)]
+    # In float64 it would take steps 1e-16 of the weights, and the check costs a compilation.
+    low_precision = any(jnp.finfo(w.dtype).eps > 1e-10 for w in weights)
+    if not (low_precision and is_concrete((model, data))):
+        return
+    try:
+        lost = float(_lost_share(model, data, optimizer, loss))
+    except jax.errors.ConcretizationTypeError:  # a traced learning rate: nothing to see
+        return
+    if lost > 0.5:
+        raise_precision = (
+            "train in float64 (jax.config.update('jax_enable_x64', True) before making arrays), "
+            "or raise the learning rate or the initial weights"
+        )
+        warnings.warn(
+            f"{lost:.0%} of the first update is lost to rounding: it is smaller than the spacing "
+            f"of floating-point numbers beside the weights, so training may never start. Cure: "
+            f"{raise_precision}.",
+            LostUpdatesWarning,
+            stacklevel=3,
+        )
+
+
+@eqx.filter_jit
+def _lost_share(
+    model: Any, data: Any, optimizer: optax.GradientTransformation, loss: Callable
+) -> Array:
+    moving, still = eqx.partition(model, eqx.is_inexact_array)
+
+    def value(y: Any) -> Array:
+        return loss(eqx.combine(y, still), data)
+
+    here, gradient = jax.value_and_grad(value)(moving)
+    state = initial_state(optimizer, moving)
+    updates, _ = apply_gradient(optimizer, gradient, state, moving, here, value)
+    pairs = list(zip(jax.tree.leaves(moving), jax.tree.leaves(updates), strict=True))
+    wanted = sum(jnp.sum(u != 0) for _, u in pairs)
+    lost = sum(jnp.sum((u != 0) & (w + u == w)) for w, u in pairs)
+    return lost / jnp.maximum(wanted, 1)
