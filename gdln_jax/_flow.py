@@ -15,16 +15,16 @@ from gdln_jax._data.boundary import check_model
 from gdln_jax._data.schedule import Schedule, at_time
 from gdln_jax._network.losses import arranged, mse
 from gdln_jax._ode import (
-    check_increasing,
+    MAX_STEPS,
     check_resolved,
+    checked_times,
     default_rtol,
     default_solver,
     has_kinks,
     smallest_scale,
+    solve,
 )
 from gdln_jax._solution import DIVERGED, GAVE_UP, OK, Trajectory, keeps_models, warn_of_plateau
-
-_MAX_STEPS = 200_000
 
 
 def gradient_flow(
@@ -39,7 +39,7 @@ def gradient_flow(
     atol: ArrayLike | None = None,
     measure: Callable[[Any], Any] | None = None,
     keep_models: bool | None = None,
-    max_steps: int = _MAX_STEPS,
+    max_steps: int = MAX_STEPS,
     adjoint: diffrax.AbstractAdjoint | None = None,
     throw: bool = True,
     progress: bool = False,
@@ -79,7 +79,7 @@ def gradient_flow(
     the run ends before anything is learned (one run only, not under `jit` or `vmap`).
     """
     check_model(model)
-    ts = _checked_times(ts)
+    times = checked_times(ts)
     check_positive_if_known(rtol=rtol, atol=atol, tau=tau)
     if isinstance(data, Schedule):
         data.check_unit("times", "gradient_flow")
@@ -96,11 +96,10 @@ def gradient_flow(
     rtol = jnp.asarray(default_rtol(dtype, kinks) if rtol is None else rtol, dtype)
     atol = rtol * smallest_scale(weights) if atol is None else jnp.asarray(atol, dtype)
     solver = default_solver(dtype, kinks) if solver is None else solver
-    keep = keeps_models(keep_models, measure, model, ts.shape[0])
+    keep = keeps_models(keep_models, measure, model, times.shape[0])
     meter = diffrax.TextProgressMeter() if progress else diffrax.NoProgressMeter()
-    adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
     trajectory, reached = _solve(
-        model, data, jnp.asarray(ts, dtype), jnp.asarray(tau, dtype), rtol, atol,
+        model, data, jnp.asarray(times, dtype), jnp.asarray(tau, dtype), rtol, atol,
         loss, solver, measure, keep, max_steps, adjoint, meter,
     )  # fmt: skip
     if throw and is_concrete((trajectory, reached)) and int(trajectory.status) != OK:
@@ -122,7 +121,7 @@ def _solve(
     measure: Callable | None,
     keep: bool,
     max_steps: int,
-    adjoint: diffrax.AbstractAdjoint,
+    adjoint: diffrax.AbstractAdjoint | None,
     meter: diffrax.AbstractProgressMeter,
 ) -> tuple[Trajectory, Array]:
     moving, still = eqx.partition(model, eqx.is_inexact_array)
@@ -137,79 +136,36 @@ def _solve(
         measured = None if measure is None else measure(here)
         return loss(here, at_time(args[0], t)), measured, y if keep else None
 
-    # A start that is not finite has no step size at all: replace it, and void the result below.
-    sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(w)) for w in jax.tree.leaves(moving)]))
-    start = jax.tree.map(lambda w: jnp.where(sound, w, 0), moving)
-    # Without a least step a velocity that is not finite would use up max_steps in rejections,
-    # and in a batch make everyone wait. It has to lie far below the rounding of t, since clipping
-    # to the saved times leaves steps of that size.
-    dtmin = 1e-25 * jnp.max(jnp.abs(ts))
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(velocity),
-        solver,
-        ts[0],
-        ts[-1],
-        None,
-        start,
-        args=(data, tau),
-        saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=ts, fn=look), diffrax.SubSaveAt(t1=True)]),
-        # Steps end on the saved times: the dense output of Dopri8 is some hundred times less
-        # accurate than its steps.
-        stepsize_controller=diffrax.ClipStepSizeController(
-            diffrax.PIDController(rtol=rtol, atol=atol, dtmin=dtmin, force_dtmin=False),
-            step_ts=ts,
-            jump_ts=data.switches.astype(ts.dtype) if isinstance(data, Schedule) else None,
-        ),
+    run = solve(
+        velocity,
+        moving,
+        ts,
+        (data, tau),
+        rtol=rtol,
+        atol=atol,
+        solver=solver,
+        look=look,
+        jumps=data.switches.astype(ts.dtype) if isinstance(data, Schedule) else None,
         adjoint=adjoint,
         max_steps=max_steps,
-        progress_meter=meter,
-        throw=False,
+        meter=meter,
     )
-    assert solution.ts is not None
-    assert solution.ys is not None
-    (losses, measured, models), final = solution.ys
-    good = sound & (solution.result == diffrax.RESULTS.successful)
-    # The sub-save at t1 is made wherever the solver stopped.
-    reached = jnp.where(sound, solution.ts[1][0], -jnp.inf)
-    losses = jnp.where(jnp.isfinite(losses) & (ts <= reached), losses, jnp.nan)
-    status = jnp.where(good, OK, GAVE_UP)
-    status = jnp.where(good & ~jnp.all(jnp.isfinite(losses)), DIVERGED, status)
-    final = jax.tree.map(lambda leaf: jnp.where(good, leaf[0], jnp.nan), final)
-    measured, models = jax.tree.map(lambda leaf: _until(ts <= reached, leaf), (measured, models))
-    stats = {
-        k: jnp.asarray(solution.stats[k]) for k in ("num_accepted_steps", "num_rejected_steps")
-    }
+    losses, measured, models = run.saved
+    losses = jnp.where(jnp.isfinite(losses), losses, jnp.nan)
+    status = jnp.where(run.complete, OK, GAVE_UP)
+    status = jnp.where(run.complete & ~jnp.all(jnp.isfinite(losses)), DIVERGED, status)
     return (
         Trajectory(
             ts,
             losses,
             eqx.combine(models, still) if keep else None,
-            eqx.combine(final, still),
+            eqx.combine(run.final, still),
             measured,
             status,
-            stats,
+            {k: run.stats[k] for k in ("num_accepted_steps", "num_rejected_steps")},
         ),
-        reached,
+        run.reached,
     )
-
-
-def _checked_times(ts: ArrayLike | Sequence[float | int]) -> Array:
-    array = jnp.asarray(ts)
-    if array.ndim != 1 or array.shape[0] < 2:
-        raise ValueError(
-            f"ts has shape {array.shape}; pass at least two increasing times, e.g. "
-            "jnp.linspace(0., 10., 101)."
-        )
-    if is_concrete(array):
-        check_increasing(np.asarray(array))
-    return array
-
-
-def _until(there: Array, leaf: Array) -> Array:
-    """NaN where the run did not get to, along the leading axis of `leaf`."""
-    if not jnp.issubdtype(leaf.dtype, jnp.inexact):
-        return leaf
-    return jnp.where(there.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.nan)
 
 
 def _failure(trajectory: Trajectory, reached: float, max_steps: int, kinks: bool) -> str:

@@ -8,8 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gdln_jax._version import __version__
 
 # What a result depends on; `gdln info` and every record of a run name them.
@@ -157,14 +155,16 @@ def is_first() -> bool:
 def default_mesh() -> Any:
     """All devices of all processes; None for one process, which chooses for itself."""
     import jax
+    import numpy as np
     from jax.sharding import Mesh
 
     return Mesh(np.array(jax.devices()), ("run",)) if jax.process_count() > 1 else None
 
 
-def whole(array: Any) -> np.ndarray:
+def whole(array: Any) -> Any:
     """The whole of an array that is split over devices, on every process."""
     import jax
+    import numpy as np
 
     if jax.process_count() == 1 or array.is_fully_addressable:
         return np.asarray(array)
@@ -173,9 +173,10 @@ def whole(array: Any) -> np.ndarray:
     return np.asarray(multihost_utils.process_allgather(array, tiled=True))
 
 
-def agreed(value: np.ndarray) -> np.ndarray:
+def agreed(value: Any) -> Any:
     """What process 0 says."""
     import jax
+    import numpy as np
 
     if jax.process_count() == 1:
         return value

@@ -19,17 +19,16 @@ from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from gdln_jax._checks import check_integer, check_positive_if_known, is_concrete
 from gdln_jax._ode import (
-    Solve,
-    _located,
+    MAX_STEPS,
     check_increasing,
     check_resolved,
     default_rtol,
     default_solver,
     locate,
+    root_finder,
     smallest_scale,
+    state_at,
 )
-
-_MAX_STEPS = 200_000
 
 
 class Crossing(eqx.Module):
@@ -62,7 +61,7 @@ def time_to(
     atol: ArrayLike | None = None,
     solver: diffrax.AbstractSolver | None = None,
     adjoint: diffrax.AbstractAdjoint | None = None,
-    max_steps: int = _MAX_STEPS,
+    max_steps: int = MAX_STEPS,
     throw: bool = True,
 ) -> Crossing:
     """Return the first time at which a quantity crosses ``level``, in either direction.
@@ -129,15 +128,17 @@ def time_to(
     rtol = jnp.asarray(default_rtol(dtype) if rtol is None else rtol, dtype)
     atol = rtol * _scale(y0) if atol is None else jnp.asarray(atol, dtype)
     solver = default_solver(dtype) if solver is None else solver
-    adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
-    controller = diffrax.PIDController(rtol=rtol, atol=atol)
-    start, stop = jnp.asarray(t0, dtype), jnp.asarray(t1, dtype)
-    solve = Solve(ode, measure, solver, controller, adjoint, max_steps)
-
-    levels = jnp.asarray(level, dtype)
+    setup = {
+        "rtol": rtol,
+        "atol": atol,
+        "solver": solver,
+        "adjoint": adjoint,
+        "max_steps": max_steps,
+    }
+    start, stop, levels = (jnp.asarray(value, dtype) for value in (t0, t1, level))
 
     def one(value: Array) -> tuple[Array, Array, Array]:
-        return _of_ode(solve, value, y0, args, start, stop)
+        return _of_ode(ode, measure, value, y0, start, stop, args, setup)
 
     times, reached, failed = one(levels) if levels.ndim == 0 else jnp.vectorize(one)(levels)
     if throw and not isinstance(failed, Tracer) and bool(jnp.any(failed)):
@@ -176,7 +177,7 @@ def until_learned(
     def condition(t: Any, y: PyTree, args: Any, **_: Any) -> Scalar:
         return (jnp.max(remaining(t, y, args)) - level).astype(float)
 
-    return diffrax.Event(condition, _located(jnp.result_type(float)), direction=False)
+    return diffrax.Event(condition, root_finder(jnp.result_type(float)), direction=False)
 
 
 def unlearned(a: ArrayLike, s: ArrayLike, d: ArrayLike) -> Float[Array, "..."]:
@@ -275,23 +276,28 @@ def _of_curve(
 
 
 def _of_ode(
-    solve: Solve, level: Array, y0: PyTree, args: Any, t0: Array, t1: Array
+    ode: Callable[..., PyTree],
+    measure: Callable[..., Array],
+    level: Array,
+    y0: PyTree,
+    t0: Array,
+    t1: Array,
+    args: Any,
+    setup: dict[str, Any],
 ) -> tuple[Array, Array, Array]:
     """Return the time, whether the level was crossed, and whether the solver failed."""
-    event_time, reached, failed = locate(solve, level, y0, args, t0, t1)
+    event_time, reached, failed = locate(ode, measure, level, y0, t0, t1, args, **setup)
 
     # y at the located time, with derivatives; then Newton steps along the solution through it,
     # y + h y' + h^2/2 y''. Two of them carry first and second derivatives.
     until = jnp.where(reached, event_time, t0)
-    y = jax.tree.map(lambda leaf: leaf[-1], solve(t0, until, y0, args, None).ys)
+    y = state_at(ode, y0, t0, until, args, **setup)
     one = jnp.ones_like(until)
-    velocity, bend = jax.jvp(
-        lambda t, y: solve.ode(t, y, args), (until, y), (one, solve.ode(until, y, args))
-    )
+    velocity, bend = jax.jvp(lambda t, y: ode(t, y, args), (until, y), (one, ode(until, y, args)))
 
     def gap(step: Array) -> Array:
         moved = jax.tree.map(lambda y, v, b: y + step * v + step**2 / 2 * b, y, velocity, bend)
-        return solve.measure(until + step, moved, args) - level
+        return measure(until + step, moved, args) - level
 
     step = jnp.zeros_like(until)
     for _ in range(2):

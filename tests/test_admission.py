@@ -1,6 +1,7 @@
 """What callers hand in: arrays are checked and copied, mix-ups are answered in words."""
 
 import collections
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +37,7 @@ NET = GatedNetwork(GRAPH, {"x->h": np.full((3, 2), 0.1), "h->y": np.full((1, 3),
 RELU = ReLUNetwork([np.full((3, 2), 0.1), np.full((1, 3), 0.2)])
 
 
-def aligned(values, dtype=float):
+def aligned(values, dtype: Any = float):
     """An array at an address that is a multiple of 64: JAX takes over the memory of such ones."""
     array = np.array(values, dtype)
     buffer = np.zeros(array.nbytes + 64, np.uint8)
@@ -229,7 +230,7 @@ class TestArrays:
     def test_masks_are_refused_everywhere(self, field, name):
         shape = (2, 1) if field == "targets" else (2,)
         value = np.ma.array(np.full(shape, 9999.0), mask=np.eye(2)[0].reshape(shape))
-        given = {"inputs": {"x": np.eye(2)}, "targets": {"y": np.ones((2, 1))}}
+        given: dict[str, Any] = {"inputs": {"x": np.eye(2)}, "targets": {"y": np.ones((2, 1))}}
         given |= {field: value if name is None else {name: value}}
         with pytest.raises(ValueError, match=f"{field}.*has 1 masked"):
             GatedData(**given)

@@ -425,7 +425,7 @@ def test_info_sets_precision_and_cache(plain_python, tmp_path):
 
 def test_without_a_folder_for_the_cache_it_runs_all_the_same(plain_python, tmp_path):
     (tmp_path / "file").touch()
-    snippet = "from gdln_jax import cli; print(cli._prepare())"
+    snippet = "from gdln_jax._cli import main as cli; print(cli._prepare())"
     done = plain_python(
         snippet, XDG_CACHE_HOME=str(tmp_path / "file"), JAX_COMPILATION_CACHE_DIR=""
     )
@@ -438,7 +438,8 @@ def test_without_a_home_folder_it_runs_all_the_same(plain_python, tmp_path):
         "import os, pwd, sys\n"
         "def nobody(number): raise KeyError(number)\n"
         "pwd.getpwuid = nobody\nos.environ.pop('HOME', None)\n"
-        "from gdln_jax import cli, plot\nsys.argv = ['gdln', 'info']\ncli.main()"
+        "from gdln_jax import plot\nfrom gdln_jax._cli.main import main\n"
+        "sys.argv = ['gdln', 'info']\nmain()"
     )
     unset = {"XDG_CACHE_HOME": "", "JAX_COMPILATION_CACHE_DIR": "", "COLUMNS": "200"}
     done = plain_python(snippet, **unset, MPLCONFIGDIR=str(tmp_path))

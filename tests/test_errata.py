@@ -148,6 +148,8 @@ def test_e26_the_size_of_contexts_moves_the_common_modes_only(c):
         assert n * meta["additive_loss"] == pytest.approx(8.5 * (c - 1))
         rest = tasks.semantic_contexts(c, residual=True, width=1, context_scale=size)
         np.testing.assert_allclose(rest.meta["y"], plain.meta["y"], atol=1e-12)
+        assert isinstance(rest.data, gdln.GatedData)
+        assert isinstance(plain.data, gdln.GatedData)
         np.testing.assert_array_equal(rest.data.inputs["items"], plain.data.inputs["items"])
 
 

@@ -138,6 +138,7 @@ def test_weights_by_hand():
 def test_units_on_their_threshold_are_said_and_do_not_count_as_agreement():
     """XoR with inputs +-1: units end at 0 on two of the four examples, where the sign is chance."""
     task = tasks.xor(gating="none", width=32)
+    assert isinstance(task.data, GatedData)
     net = relu.ReLUNetwork.init(task.graph, std=0.01, key=jax.random.key(0))
     run = gdln.train(net, task.data, optimizer=optax.sgd(0.4), steps=60, keep_models=False)
     shot = relu.snapshot(run.final, task.data)

@@ -220,15 +220,16 @@ WIDE = {"x": "retina of the left eye", "h": "a hidden layer of many units", "y":
 @pytest.mark.parametrize("width", [2.0, 4.0])
 def test_wide_labels_stay_inside_the_axes(width, horizontal, layout):
     graph = gdln.Graph({"x": 2, "x2": 2, "h": 3, "y": 2}, [("x", "h"), ("x2", "h"), ("h", "y")])
-    ax = Figure((width, 3), layout=layout).add_subplot()
+    figure = Figure((width, 3), layout=layout)
+    ax = figure.add_subplot()
     plot.architecture(ax, graph, labels=WIDE, horizontal=horizontal)
-    ax.figure.draw_without_rendering()
+    figure.draw_without_rendering()
     for text in ax.texts:
         if text.get_text():
             box = text.get_window_extent()
             assert box.x0 > ax.bbox.x0 - 1, text
             assert box.x1 < ax.bbox.x1 + 1, text
-            assert text.get_fontsize() > 4
+            assert float(text.get_fontsize()) > 4
 
 
 def test_shared_edges_are_green_and_all_graphs_can_be_drawn(ax):

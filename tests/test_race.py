@@ -522,7 +522,7 @@ def test_a_solver_that_gives_up_says_how_far_it_came(monkeypatch):
     assert status == 0
     assert np.isfinite(whole).all()
     # Bounded by stability once the race is over. (No other test races seven pathways.)
-    monkeypatch.setattr(race._arguments, "MAX_STEPS", 60)
+    monkeypatch.setattr("gdln_jax.race._arguments.MAX_STEPS", 60)
     seven = race.Pathways(np.linspace(0.5, 1, 7), np.eye(7))
     late = jnp.array([0.0, 1.0, 1e4])
     with pytest.raises(RuntimeError, match=r"of 10000: all 60 steps are used up"):

@@ -130,7 +130,7 @@ def test_bad_arguments_of_the_head_start(change: dict, words: str):
 
 def test_a_head_start_that_takes_too_many_steps_is_refused_in_words(monkeypatch):
     # No other test has five inputs: the program with few steps stays here.
-    monkeypatch.setattr(relu._head_start, "_MAX_STEPS", 30)
+    monkeypatch.setattr("gdln_jax.relu._head_start._MAX_STEPS", 30)
     taken = np.zeros((1, 2, 5))
     taken[0, 0, 0] = 0.5
     words = r"mode 1 was not found: the ODE solver gave up after .* tau, within 30 steps"

@@ -177,7 +177,7 @@ def test_a_kill_in_the_middle_leaves_a_readable_index(command, tmp_path, number)
     snippet = (
         "import sys, pathlib\n"
         f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "import test_report as here\nfrom gdln_jax import report\n"
+        "import test_report as here\nfrom gdln_jax._cli import report\n"
         "out = pathlib.Path('out')\n"
         "report.reproduce_all([here.ENTRIES['slow'], here.ENTRIES['good']], out,\n"
         "    options=lambda entry: [], changed=lambda told: report.write_index(told, out),\n"

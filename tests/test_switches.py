@@ -5,7 +5,7 @@ Neither shapes nor precisions may meet by luck (`jax_numpy_rank_promotion="raise
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -25,6 +25,8 @@ REDUCTION = gdln.reduce(TASK.graph, TASK.data)
 ROUTING = tasks.routing(2, 1, width=3)
 XOR = tasks.xor(gating="none", width=5)
 SGD = optax.sgd(0.1, momentum=0.9)
+# Tasks may hold packed data; these do not.
+TASK_DATA, ROUTING_DATA, XOR_DATA = (cast(gdln.GatedData, t.data) for t in (TASK, ROUTING, XOR))
 
 
 def network(task: tasks.Task = TASK) -> gdln.GatedNetwork:
@@ -92,30 +94,30 @@ TRACED: dict[str, Callable[[], Any]] = {
     ],
     "ReLUNetwork": lambda: [
         relu.ReLUNetwork.init([2, 3, 4, 1], bias=True, slope=0.1, key=KEY)(jnp.ones((5, 2))),
-        relu.snapshot(rectified(bias=True), XOR.data, threshold=0.1),
-        relu.coactivation(rectified(), XOR.data, groups=np.array([0, 0, 1, 1])),
+        relu.snapshot(rectified(bias=True), XOR_DATA, threshold=0.1),
+        relu.coactivation(rectified(), XOR_DATA, groups=np.array([0, 0, 1, 1])),
     ],
-    "gradient_flow": lambda: gdln.gradient_flow(network(), TASK.data, TS),
-    "gradient_flow of ReLU": lambda: gdln.gradient_flow(rectified(bias=True), XOR.data, TS),
+    "gradient_flow": lambda: gdln.gradient_flow(network(), TASK_DATA, TS),
+    "gradient_flow of ReLU": lambda: gdln.gradient_flow(rectified(bias=True), XOR_DATA, TS),
     "train": lambda: [
-        gdln.train(network(), TASK.data, optimizer=SGD, steps=4),
-        gdln.train(network(), TASK.data, optimizer=SGD, steps=2, loss=gdln.cross_entropy),
-        gdln.train(network(), TASK.data, optimizer=SGD, steps=2, batch_size=2, key=KEY),
-        gdln.train(rectified(bias=True), XOR.data, optimizer=SGD, steps=2),
+        gdln.train(network(), TASK_DATA, optimizer=SGD, steps=4),
+        gdln.train(network(), TASK_DATA, optimizer=SGD, steps=2, loss=gdln.cross_entropy),
+        gdln.train(network(), TASK_DATA, optimizer=SGD, steps=2, batch_size=2, key=KEY),
+        gdln.train(rectified(bias=True), XOR_DATA, optimizer=SGD, steps=2),
     ],
     "losses": lambda: [
-        gdln.mse(network(ROUTING), ROUTING.data),
-        gdln.mse(network(ROUTING), gdln.pack(ROUTING.graph, ROUTING.data)),
-        gdln.path_statistics(ROUTING.graph, ROUTING.data),
+        gdln.mse(network(ROUTING), ROUTING_DATA),
+        gdln.mse(network(ROUTING), gdln.pack(ROUTING.graph, ROUTING_DATA)),
+        gdln.path_statistics(ROUTING.graph, ROUTING_DATA),
     ],
     "solve": lambda: REDUCTION.solve(0.1, TS),
     "measures": lambda: [
         measures.route_errors(network(ROUTING), *ROUTING.meta["base"]),
-        measures.error_by_group(network(), TASK.data, jnp.zeros(TASK.data.num_examples, int), 1),
-        measures.empirical_ntk(network(), TASK.data),
+        measures.error_by_group(network(), TASK_DATA, jnp.zeros(TASK.data.num_examples, int), 1),
+        measures.empirical_ntk(network(), TASK_DATA),
         measures.weight_movement(network(), network()),
         measures.balancedness(network(ROUTING)),
-        measures.representational_similarity(network(), TASK.data, "h1", cosine=True),
+        measures.representational_similarity(network(), TASK_DATA, "h1", cosine=True),
         measures.domain_alignment(jnp.eye(4), 2),
         measures.kernel_movement(EYE, EYE),
         measures.frame_distance(EYE, EYE, EYE),
@@ -127,16 +129,16 @@ TRACED: dict[str, Callable[[], Any]] = {
 
 def gates() -> None:
     net = rectified(bias=True)
-    shot = relu.snapshot(net, XOR.data, threshold=0.1)
+    shot = relu.snapshot(net, XOR_DATA, threshold=0.1)
     modules = relu.discover_gates(shot, k=1)
-    _, data, gated = gdln.build_gated(modules, XOR.data, std=0.1, key=KEY)
+    _, data, gated = gdln.build_gated(modules, XOR_DATA, std=0.1, key=KEY)
     gated(data)
-    relu.pattern_power(net, XOR.data, threshold=0.1)
-    relu.as_gated(net, XOR.data, merge=True)
+    relu.pattern_power(net, XOR_DATA, threshold=0.1)
+    relu.as_gated(net, XOR_DATA, merge=True)
 
 
 HOST: dict[str, Callable[[], Any]] = {
-    "reduce": lambda: gdln.reduce(ROUTING.graph, ROUTING.data).quotient(0.1),
+    "reduce": lambda: gdln.reduce(ROUTING.graph, ROUTING_DATA).quotient(0.1),
     "project": lambda: REDUCTION.project(network()),
     "Pathways": lambda: [
         race.Pathways.from_reduction(REDUCTION, 0),

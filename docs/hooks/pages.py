@@ -1,6 +1,6 @@
 """What mkdocs does not do by itself: API pages, notebooks as pages, formulas without scripts.
 
-The API reference follows the table of contents in `gdln_jax/__init__.py` and those of its
+The API reference follows the public names in `gdln_jax/__init__.pyi` and those of its
 namespaces, so that a new public name is documented without an edit here. Nothing is imported: the
 sources are read.
 """
@@ -27,20 +27,21 @@ _LONGEST = 4000
 
 # ------------------------------------------------------------------ API reference
 def top_level() -> dict[str, str]:
-    """Public name -> the room it comes from, as `gdln_jax/__init__.py` lists them for the type
-    checker; a namespace comes from itself.
+    """Public name -> the module it comes from, as `gdln_jax/__init__.pyi` lists them; a namespace
+    comes from itself.
     """
     names = {}
-    for node in ast.walk(_parsed(PACKAGE / "__init__.py")):
+    for node in ast.walk(_parsed(PACKAGE / "__init__.pyi")):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("gdln_jax"):
-            room = node.module.removeprefix("gdln_jax").lstrip(".")
-            names.update({alias.name: room or alias.name for alias in node.names if alias.asname})
+            module = node.module.removeprefix("gdln_jax").lstrip(".")
+            public = [alias.name for alias in node.names if not alias.name.startswith("_")]
+            names.update({name: module or name for name in public})
     return names
 
 
 def namespaces() -> list[str]:
     """Namespaces that users type, such as `exact`."""
-    return [name for name, room in top_level().items() if room == name and _source(name)]
+    return [name for name, module in top_level().items() if module == name and _source(name)]
 
 
 def members(namespace: str) -> list[str]:

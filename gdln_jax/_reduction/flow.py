@@ -1,6 +1,7 @@
 """Gradient flow of a reduced loss, by diffrax.
 
-Kept apart from `_flow` on purpose: the agreement of the two is a test.
+Velocity and loss are its own, so that its agreement with `gradient_flow` is a test; the set-up of
+the solver is shared, and held to SciPy's.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,11 +16,15 @@ from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax._checks import check_integer, check_positive_if_known, is_concrete
 from gdln_jax._data.arrays import SeveralArrays
-from gdln_jax._ode import check_increasing, check_resolved
+from gdln_jax._ode import (
+    check_resolved,
+    checked_times,
+    default_rtol,
+    default_solver,
+    smallest_entry,
+    solve,
+)
 from gdln_jax._solution import GAVE_UP, OK
-
-# Enough for any plateau; a run that needs more is stiff.
-MAX_STEPS = 200_000
 
 
 class ReducedTrajectory(SeveralArrays, eqx.Module):
@@ -67,27 +72,20 @@ def solve_reduced(
     **Raises:** `ValueError` for times that do not increase or bad options; with `throw`,
     `RuntimeError` when the solver gives up, with the time reached.
     """
-    times: Any = _array(ts, jnp.result_type(float))
-    if times.ndim != 1 or times.shape[0] < 2:
-        raise ValueError(f"ts has shape {times.shape}; pass at least two increasing times.")
-    if is_concrete(times):
-        check_increasing(np.asarray(times))
+    times = checked_times(ts, jnp.result_type(float))
     check_positive_if_known(tau=tau, rtol=rtol, atol=atol)
     dtype = np.dtype(jnp.result_type(*jax.tree.leaves(start)))
     check_resolved(rtol, dtype)
     max_steps = check_integer(max_steps, "max_steps", minimum=1)
-    if rtol is None:
-        rtol = 1e-10 if dtype == np.float64 else 1e-5
-    if solver is None:
-        solver = diffrax.Dopri8() if dtype == np.float64 else diffrax.Tsit5()
+    rtol = default_rtol(dtype) if rtol is None else rtol
+    solver = default_solver(dtype) if solver is None else solver
     # NaN stands for the default, so that giving a tolerance does not compile anew.
     relative, absolute, clock = (
         _array(value, times.dtype) for value in (rtol, np.nan if atol is None else atol, tau)
     )
     run, reached = _solve(
         start, data, times, clock, jax.tree.map(lambda leaf: _array(leaf, times.dtype), rates),
-        relative, absolute, scale, loss, solver, max_steps,
-        diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
+        relative, absolute, scale, loss, solver, max_steps, adjoint,
     )  # fmt: skip
     if throw and is_concrete(run) and int(run.status) != OK:
         raise RuntimeError(
@@ -103,24 +101,6 @@ def _array(value: Any, dtype: Any) -> Any:
     return np.asarray(value, dtype) if is_concrete(value) else jnp.asarray(value, dtype)
 
 
-@jax.jit  # one program: as single operations they would each be compiled
-def smallest_size(start: Any) -> Array:
-    """The smallest non-zero entry in size: the scale that absolute tolerances must be below."""
-    leaves = [jnp.abs(jax.lax.stop_gradient(leaf)) for leaf in jax.tree.leaves(start)]
-    smallest = jnp.min(
-        jnp.stack([jnp.min(jnp.where(x > 0, x, jnp.inf), initial=jnp.inf) for x in leaves])
-    )
-    tiny = jnp.finfo(smallest.dtype).tiny ** 0.5
-    return jnp.where(jnp.isfinite(smallest), jnp.clip(smallest, tiny, 1.0), 1.0)
-
-
-def smallest_scale(b: Any) -> Array:
-    """The smallest non-zero strength, or root mean square of a matrix, of (matrix) strengths."""
-    if b.core == 1:
-        return smallest_size(b)
-    return smallest_size([jnp.sqrt(jnp.mean(jnp.square(m), axis=(-2, -1))) for m in b.stacks])
-
-
 @eqx.filter_jit
 def _solve(
     start: Any,
@@ -134,13 +114,10 @@ def _solve(
     loss: Callable[[Any, Any], Array],
     solver: diffrax.AbstractSolver,
     max_steps: int,
-    adjoint: diffrax.AbstractAdjoint,
+    adjoint: diffrax.AbstractAdjoint | None,
 ) -> tuple[ReducedTrajectory, Array]:
-    scale = smallest_size(start) if scale is None else scale
+    scale = smallest_entry(start) if scale is None else scale
     absolute = jnp.where(jnp.isnan(atol), rtol * scale, atol)
-    # A start that is not finite has no step size at all: replace it, and void the result below.
-    sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(start)]))
-    start = jax.tree.map(lambda x: jnp.where(sound, x, 0), start)
 
     def velocity(_: Any, y: Any, args: Any) -> Any:
         data, tau, rates = args
@@ -152,46 +129,19 @@ def _solve(
     def look(_: Any, y: Any, args: Any) -> tuple[Any, Array]:
         return y, loss(y, args[0])
 
-    # Steps end on the saved times: the dense output of Dopri8 is some thousand times less
-    # accurate than its steps. Without a least step a velocity that is not finite would use up
-    # max_steps in rejections; it lies far below the rounding of t.
-    dtmin = 1e-25 * jnp.max(jnp.abs(ts))
-    controller = diffrax.ClipStepSizeController(
-        diffrax.PIDController(rtol=rtol, atol=absolute, dtmin=dtmin, force_dtmin=False),
-        step_ts=ts,
-    )
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(velocity),
-        solver,
-        ts[0],
-        ts[-1],
-        None,
+    run = solve(
+        velocity,
         start,
-        args=(data, tau, rates),
-        saveat=diffrax.SaveAt(
-            subs=[
-                diffrax.SubSaveAt(ts=ts, fn=look),
-                # Made wherever the solver stops: the time reached.
-                diffrax.SubSaveAt(t1=True, fn=lambda t, *_: jnp.asarray(t)),
-            ]
-        ),
-        stepsize_controller=controller,
+        ts,
+        (data, tau, rates),
+        rtol=rtol,
+        atol=absolute,
+        solver=solver,
+        look=look,
         adjoint=adjoint,
         max_steps=max_steps,
-        throw=False,
     )
-    assert solution.ts is not None
-    assert solution.ys is not None
-    b, losses = solution.ys[0]
-    good = sound & (solution.result == diffrax.RESULTS.successful)
-    reached = jnp.where(sound, solution.ts[1][0], -jnp.inf)
-    there = ts <= reached
-
-    def until(leaf: Array) -> Array:
-        return jnp.where(there.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.nan)
-
-    b, losses = jax.tree.map(until, (b, losses))
+    b, losses = run.saved
     losses = jnp.where(jnp.isfinite(losses), losses, jnp.nan)
-    status = jnp.where(good & jnp.all(jnp.isfinite(losses)), OK, GAVE_UP)
-    steps = jnp.asarray(solution.stats["num_steps"])
-    return ReducedTrajectory(ts, b, losses, status, steps), reached
+    status = jnp.where(run.complete & jnp.all(jnp.isfinite(losses)), OK, GAVE_UP)
+    return ReducedTrajectory(ts, b, losses, status, run.stats["num_steps"]), run.reached

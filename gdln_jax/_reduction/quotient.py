@@ -17,9 +17,10 @@ from jaxtyping import Array, ArrayLike, Float
 from gdln_jax._checks import is_concrete
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._graph import Graph
+from gdln_jax._ode import MAX_STEPS
 from gdln_jax._reduction.certificate import flat_gradient, named_classes
 from gdln_jax._reduction.classes import equal_rows, refine
-from gdln_jax._reduction.flow import MAX_STEPS, ReducedTrajectory, solve_reduced
+from gdln_jax._reduction.flow import ReducedTrajectory, solve_reduced
 from gdln_jax._reduction.loss import ModeData
 from gdln_jax._reduction.merging import Program, merged, program_loss
 from gdln_jax._reduction.strengths import ModeStrengths

@@ -23,6 +23,7 @@ from gdln_jax._data.packed import PackedData
 from gdln_jax._data.packing import pack
 from gdln_jax._graph import Graph
 from gdln_jax._network.gated import GatedNetwork, check_network
+from gdln_jax._ode import MAX_STEPS, smallest_entry, smallest_scale
 from gdln_jax._paths import path_statistics
 from gdln_jax._reduction.certificate import (
     named_classes,
@@ -32,7 +33,7 @@ from gdln_jax._reduction.certificate import (
     typical_strength,
 )
 from gdln_jax._reduction.coupled import Coupled, couple, coupled_loss
-from gdln_jax._reduction.flow import MAX_STEPS, ReducedTrajectory, smallest_scale, solve_reduced
+from gdln_jax._reduction.flow import ReducedTrajectory, solve_reduced
 from gdln_jax._reduction.frames import Frames, find_frames
 from gdln_jax._reduction.loss import ModeData, mode_loss
 from gdln_jax._reduction.mode_data import make_mode_data
@@ -213,7 +214,9 @@ class Reduction(SeveralArrays, eqx.Module):
             check_ties(self.ties, self.untied_residual, start)
         else:
             # Rotated weights hold rounding errors, whose size must not set the tolerance.
-            y0, scale = self.core.start(start), smallest_scale(start)
+            y0 = self.core.start(start)
+            matrices = holds_matrices(start)
+            scale = smallest_scale(start.stacks) if matrices else smallest_entry(start)
             loss, data = coupled_loss, self.core.data
         run = solve_reduced(
             y0,

@@ -1,4 +1,4 @@
-"""Mode strengths b_e of every edge, as numbers or as matrices, and the frames U_e, V_e as a mapping."""
+"""Mode strengths b_e of every edge, numbers or matrices, and frames U_e, V_e as a mapping."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar

@@ -17,7 +17,7 @@ from gdln_jax._checks import check_positive_if_known
 from gdln_jax._data.gated import GatedData
 from gdln_jax._flow import gradient_flow
 from gdln_jax._network.losses import mse
-from gdln_jax._ode import Solve, check_resolved, default_rtol, has_kinks, locate, smallest_scale
+from gdln_jax._ode import check_resolved, default_rtol, has_kinks, locate, smallest_scale
 
 # Optimisation needs no more (and float32 has no more than 1e-5); many starts times many steps pay
 # for each digit.
@@ -67,9 +67,19 @@ def learning_time(
     def velocity(t: Any, y: Any, args: Any) -> Any:
         return jax.tree.map(lambda g: -g / args[1], jax.grad(value, 1)(t, y, args))
 
-    steps = diffrax.PIDController(rtol=rtol, atol=rtol * smallest_scale(jax.tree.leaves(moving)))
-    run = Solve(velocity, value, solver, steps, diffrax.RecursiveCheckpointAdjoint(), max_steps)
-    located, reached, failed = locate(run, level, moving, args, jnp.zeros_like(end), end)
+    located, reached, failed = locate(
+        velocity,
+        value,
+        level,
+        moving,
+        jnp.zeros_like(end),
+        end,
+        args,
+        rtol=rtol,
+        atol=rtol * smallest_scale(jax.tree.leaves(moving)),
+        solver=solver,
+        max_steps=max_steps,
+    )
     learned = value(None, moving, args) <= level
     until = jnp.where(reached & ~learned, located, jax.lax.stop_gradient(end))
     flow = gradient_flow(

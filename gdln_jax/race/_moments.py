@@ -15,11 +15,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gdln_jax._checks import check_integer, listed
-from gdln_jax._paths import Path
 from gdln_jax._reduction.reduction import Reduction
 
 # Couplings below this, relative to the largest, are rounding.
 _ROUNDING = 1e-9
+
+# The names of the edges of a path, in order.
+Path = tuple[str, ...]
 
 
 class Moments(NamedTuple):

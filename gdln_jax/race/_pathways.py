@@ -16,7 +16,6 @@ from jaxtyping import Array, Float, Int
 
 from gdln_jax._checks import check_integer, check_positive_if_known, is_concrete
 from gdln_jax._linalg import quotient, root
-from gdln_jax._paths import Path
 from gdln_jax._reduction.reduction import Reduction
 from gdln_jax.race._arguments import (
     Course,
@@ -36,7 +35,7 @@ from gdln_jax.race._limit import (
     rounding,
 )
 from gdln_jax.race._lotka_volterra import LotkaVolterra
-from gdln_jax.race._moments import moments_of
+from gdln_jax.race._moments import Path, moments_of
 
 _LARGEST = {8: 1e30, 4: 1e8}  # cap on a in solver stages that overshoot; such steps are rejected
 

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax._checks import check_integer, check_positive, is_concrete
+from gdln_jax._ode import solve
 from gdln_jax.exact import linear_mode, linear_mode_time
 
 # What the other pathway has still to learn when its growth counts as over; beyond it the drive
@@ -155,21 +156,16 @@ def _referred_back(
             return jnp.concatenate([g @ r[split:], g.T @ r[:split]]) - strength * r
 
         rtol = 1e-12 if r.dtype == jnp.float64 else 1e-6
-        solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(slope),
-            diffrax.Dopri8(),
-            jnp.zeros_like(end),
-            end,
-            None,
+        run = solve(
+            slope,
             r,
-            stepsize_controller=diffrax.PIDController(rtol=rtol, atol=1e-3 * rtol),
+            jnp.stack([jnp.zeros_like(end), end]),
+            rtol=rtol,
+            atol=1e-3 * rtol,
+            solver=diffrax.Dopri8(),
             max_steps=_MAX_STEPS,
-            throw=False,
         )
-        assert solution.ys is not None
-        assert solution.ts is not None
-        good = solution.result == diffrax.RESULTS.successful
-        return solution.ys[0], jnp.where(good, end, jnp.minimum(solution.ts[0], 0.999 * end))
+        return run.final, jnp.where(run.complete, end, jnp.minimum(run.reached, 0.999 * end))
 
     rest = jnp.einsum("ym,m,xm->yx", u, strength, v)
     return *jax.vmap(back)(jnp.concatenate([u, v]).T / 2, strength), end
