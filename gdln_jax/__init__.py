@@ -19,7 +19,7 @@ _MODULE_OF = {
     for alias in statement.names
     if alias.name != "__version__"
 }
-__all__ = list(_MODULE_OF)
+__all__ = list(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
