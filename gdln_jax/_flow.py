@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._checks import check_positive_if_known, is_concrete
+from gdln_jax._checks import check_integer, check_positive_if_known, is_concrete
 from gdln_jax._data.boundary import check_model
 from gdln_jax._data.schedule import Schedule, at_time
-from gdln_jax._network.losses import arranged, mse
+from gdln_jax._network.losses import arranged, check_loss, mse, one_number
 from gdln_jax._ode import (
     MAX_STEPS,
     check_resolved,
@@ -79,6 +79,7 @@ def gradient_flow(
     the run ends before anything is learned (one run only, not under `jit` or `vmap`).
     """
     check_model(model)
+    check_loss(loss)
     times = checked_times(ts)
     check_positive_if_known(rtol=rtol, atol=atol, tau=tau)
     if isinstance(data, Schedule):
@@ -87,6 +88,7 @@ def gradient_flow(
             data.validate(model.graph)
     else:
         data = arranged(model, data, loss)
+    max_steps = check_integer(max_steps, "max_steps", minimum=1)
     weights = [w for w in jax.tree.leaves(model) if eqx.is_inexact_array(w)]
     if not weights:
         raise ValueError("model has no floating-point array, so there is nothing to learn.")
@@ -126,15 +128,18 @@ def _solve(
 ) -> tuple[Trajectory, Array]:
     moving, still = eqx.partition(model, eqx.is_inexact_array)
 
+    def value(here: Any, data: Any, t: Any) -> Array:
+        return one_number(loss(here, at_time(data, t)))
+
     def velocity(t: Any, y: Any, args: Any) -> Any:
         data, tau = args
-        gradient = eqx.filter_grad(loss)(eqx.combine(y, still), at_time(data, t))
+        gradient = eqx.filter_grad(value)(eqx.combine(y, still), data, t)
         return jax.tree.map(lambda g: -g / tau, gradient)
 
     def look(t: Any, y: Any, args: Any) -> tuple[Any, ...]:
         here = eqx.combine(y, still)
         measured = None if measure is None else measure(here)
-        return loss(here, at_time(args[0], t)), measured, y if keep else None
+        return value(here, args[0], t), measured, y if keep else None
 
     run = solve(
         velocity,

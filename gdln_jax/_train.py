@@ -15,7 +15,7 @@ from gdln_jax._checks import check_integer, is_concrete
 from gdln_jax._data.boundary import check_model, check_random_key
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.schedule import Schedule, at_time
-from gdln_jax._network.losses import arranged, mse
+from gdln_jax._network.losses import arranged, check_loss, mse, one_number
 from gdln_jax._scan import apply_gradient, as_transformation, initial_state
 from gdln_jax._solution import DIVERGED, OK, Trajectory, keeps_models, warn_of_plateau
 
@@ -146,6 +146,7 @@ def train(
     run only, not under `jit` or `vmap`).
     """
     check_model(model)
+    check_loss(loss)
     steps = check_integer(steps, "steps", minimum=1)
     save_every = check_integer(save_every, "save_every", minimum=1)
     optimizer = as_transformation(optimizer)
@@ -173,6 +174,11 @@ def train(
     )  # fmt: skip
     if throw and is_concrete(trajectory) and int(trajectory.status) != OK:
         step = int(trajectory.ts[int(jnp.argmin(jnp.isfinite(trajectory.losses)))])
+        if step == int(trajectory.ts[0]):
+            raise FloatingPointError(
+                f"the loss is not finite at step {step}, before the first update: look for NaN or "
+                "infinities in the model, the data or the loss."
+            )
         raise FloatingPointError(
             f"the loss was no longer finite at step {step} of {int(trajectory.ts[-1])}: the "
             "learning rate is too large for these data (plain gradient descent needs eta < 2 / "
@@ -205,7 +211,7 @@ def _train(
     moving, still = eqx.partition(model, eqx.is_inexact_array)
 
     def value(y: Any, batch: Any) -> Array:
-        return loss(eqx.combine(y, still), batch)
+        return one_number(loss(eqx.combine(y, still), batch))
 
     def step(carry: tuple[Any, Any], number: Array) -> tuple[tuple[Any, Any], Array]:
         y, state = carry
@@ -345,7 +351,7 @@ def _lost_share(
     moving, still = eqx.partition(model, eqx.is_inexact_array)
 
     def value(y: Any) -> Array:
-        return loss(eqx.combine(y, still), data)
+        return one_number(loss(eqx.combine(y, still), data))
 
     here, gradient = jax.value_and_grad(value)(moving)
     state = initial_state(optimizer, moving)

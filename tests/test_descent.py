@@ -312,6 +312,34 @@ class TestOwnLoss:
         run = gradient_flow(network, data, [0.0, 1.0], loss=squared, keep_models=False)
         assert float(run.losses[-1]) == pytest.approx(0.125 * np.exp(-2), rel=1e-8)
 
+    @pytest.mark.parametrize(
+        ("value", "words"),
+        [
+            (0.0, "is a float that depends on neither"),
+            (jnp.ones((2, 3)), r"is an array of shape \(2, 3\)"),
+            (jnp.array(1), r"of shape \(\) and type int"),
+        ],
+    )
+    def test_what_is_no_loss_is_refused(self, value, words):
+        def loss(network, data):
+            del network, data
+            return value
+
+        with pytest.raises(ValueError, match=words):
+            train(NETWORK, DATA, loss=loss, optimizer=SGD, steps=3)
+        with pytest.raises(ValueError, match=words):
+            gradient_flow(NETWORK, DATA, [0.0, 1.0], loss=loss)
+
+    def test_a_loss_that_is_never_finite_is_no_matter_of_the_rate(self):
+        with pytest.raises(FloatingPointError, match="at step 0, before the first update"):
+            train(
+                NETWORK,
+                None,
+                loss=lambda net, _: jnp.nan * net.stacks[0].sum(),
+                optimizer=SGD,
+                steps=3,
+            )
+
     def test_data_of_any_type(self):
         def loss(network, data):
             wanted = {tuple: lambda: data[0], type(None): lambda: 3.0}.get(type(data), data)()

@@ -529,3 +529,21 @@ def test_the_page_on_sweeps_runs_as_printed():
     assert runs["loss"].shape == (2, 8, 501)
     # The larger weights leave the plateau first.
     assert (runs["loss"][1, :, -1] < runs["loss"][0, :, -1]).all()
+
+
+def test_what_is_no_mapping_or_no_loss_is_refused_before_anything_runs(refused_plainly):
+    refused_plainly("""
+import jax, gdln_jax as gdln
+def fn(key, a): raise AssertionError("it runs")
+def swept(**names): gdln.sweep(fn, {"a": [1.0]}, key=jax.random.key(0), **names)
+def flow(**options): gdln.gradient_flow(net, data, [0.0, 1.0], **options)
+net, data = (gdln.GatedNetwork(gdln.Graph.chain([1, 1]), {"x->y": [[0.5]]}),
+             gdln.GatedData({"x": [[1.0]]}, {"y": [[1.0]]}))
+attempts = [
+    (lambda: swept(dims=["v"]), "dims is ['v']; it must be a mapping"),
+    (lambda: swept(coords=3), "coords is 3; it must be a mapping"),
+    (lambda: swept(units="s"), "units is 's'; it must be a mapping"),
+    (lambda: flow(loss="mse"), "loss is 'mse'; pass a function"),
+    (lambda: flow(max_steps=0), "max_steps is 0"),
+]
+""")

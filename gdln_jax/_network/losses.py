@@ -45,6 +45,29 @@ def arranged(model: Any, data: Any, loss: Callable[[Any, Any], Any]) -> Any:
     return data
 
 
+def check_loss(loss: Any) -> None:
+    """Raise `ValueError` unless `loss` can be called."""
+    if not callable(loss):
+        raise ValueError(
+            f"loss is {loss!r}; pass a function of model and data, such as gdln.mse, or your own."
+        )
+
+
+def one_number(value: Any) -> Array:
+    """What a loss returned; `ValueError`, while it is traced, unless it is one real number."""
+    if getattr(value, "shape", None) == () and jnp.issubdtype(value.dtype, jnp.floating):
+        return value
+    what = (
+        f"an array of shape {value.shape} and type {value.dtype}"
+        if hasattr(value, "shape")
+        else f"a {type(value).__name__} that depends on neither"
+    )
+    raise ValueError(
+        f"loss(model, data) is {what}; it must be one real number, an array of shape (), such as "
+        "jnp.mean(...) of an error."
+    )
+
+
 def _mean(
     model: Any, data: GatedData | PackedData, weighted: Callable[[Array, Array, Array], Array]
 ) -> Float[Array, ""]:

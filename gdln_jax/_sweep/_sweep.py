@@ -110,6 +110,11 @@ def sweep(
     if batch is not None:
         batch = check_integer(batch, "batch", minimum=1)
     _check_sharing(store, shard, workers, executor, mesh)
+    for name, given in (("dims", dims), ("coords", coords), ("units", units)):
+        if given is not None and not isinstance(given, Mapping):
+            raise ValueError(
+                f"{name} is {given!r}; it must be a mapping by the names of what fn returns."
+            )
     labels = Labels(dims or {}, coords or {}, units or {})
     run = Run(fn, grid_axes, key, key_axes, static, batch, _folder(store), shard, mesh)
     run.say_changes()
