@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gdln_jax import Trajectory, train
-from gdln_jax._solution import STATUS
+from gdln_jax import STATUS, Trajectory, train
 from gdln_jax.recipes._options import OptionError
 
 SUM_NOTE = (

@@ -14,11 +14,9 @@ import numpy as np
 import optax
 
 from gdln_jax import GatedNetwork, init, measures, sweep, tasks, train
-from gdln_jax._solution import OK
 from gdln_jax.recipes import _route_maps
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._routing_runs import Modes, curvature
-from gdln_jax.tasks._routing import routing_graph
 
 # Steps at which the loss is kept: dense early, where large scales learn.
 RECORDS = 160
@@ -85,9 +83,9 @@ def setting(
     largest curvature at the start over seeds: where the start is steep, learning is exponential
     with that rate, which the step must resolve.
     """
-    pattern = tasks.routing(domains, trained, width=width).meta["pattern"]
+    task = tasks.routing(domains, trained, width=width)
+    graph, pattern = task.graph, task.meta["pattern"]
     y = tasks.hierarchy_features()
-    graph = routing_graph(domains, y.shape[1], y.shape[0], width)
     base = jax.random.key(seed)
 
     @jax.jit
@@ -168,7 +166,7 @@ def descend(s: Setting, *, refine: int = 1, seeds: int | None = None) -> dict[st
     axes = {"scale": np.arange(len(scales)), "seed": np.arange(count)}
     # The key of the sweep is not used: the starts are drawn.
     found = sweep(one, axes, key=jax.random.key(0), progress=False)
-    bad = np.argwhere(found["status"].values != OK)
+    bad = np.argwhere(found["status"].values != 0)
     if len(bad):
         raise OptionError(
             f"sigma_0 = {s.scales[bad[0][0]]:g}, seed {bad[0][1]} diverged; use a smaller safety"

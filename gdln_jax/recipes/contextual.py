@@ -17,7 +17,6 @@ import numpy as np
 import optax
 
 from gdln_jax import GatedData, GatedNetwork, exact, gradient_flow, init, pack, reduce, tasks, train
-from gdln_jax._solution import OK
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._contextual_figure import dataset, draw
 from gdln_jax.recipes._options import OptionError
@@ -192,7 +191,7 @@ def _descend(nets: Any, moments: Any, rate: float, steps: int, total: Any) -> An
         return jax.vmap(one)(nets, moments)
 
     out = program(nets, moments, jnp.asarray(rate))
-    bad = np.flatnonzero(np.asarray(out.status) != OK)
+    bad = np.flatnonzero(np.asarray(out.status) != 0)
     if len(bad):
         raise OptionError(f"network {bad[0]} diverged; use a smaller learning_rate")
     return out

@@ -17,14 +17,12 @@ import optax
 from scipy.stats import rankdata
 
 from gdln_jax import GatedNetwork, init, sweep, tasks, train
-from gdln_jax._solution import OK
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes import _route_maps
 from gdln_jax.recipes._generalisation_figure import dataset, draw
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
 from gdln_jax.recipes._run import Told, perform
-from gdln_jax.tasks._routing import _routes, routing_graph, spectral_gap
 
 # tests/reference.json, `fig5c_M10_biregular_gain0.2_xavier`: mean and sd over 10 networks of the
 # relative error on untrained routes. Medians are held against bands: errors are heavy-tailed.
@@ -127,7 +125,7 @@ def simulate(options: Options, progress: Progress = silent) -> Runs:
                 np.sum(errors * chosen, axis=(1, 2)) / np.sum(chosen, axis=(1, 2))
                 for chosen in (patterns, 1 - patterns)
             )
-        gaps = np.array([spectral_gap(p) for p in patterns])
+        gaps = np.array([tasks.spectral_gap(p) for p in patterns])
         rows.append(np.column_stack([np.full(len(labels), m), labels, gaps, trained, untrained]))
     table = np.concatenate(rows)
     whole = [table[:, c].astype(int) for c in range(4)]
@@ -152,9 +150,8 @@ def _patterns(options: Options, m: int) -> tuple[np.ndarray, np.ndarray]:
                     continue  # as random ones, up to names; one pattern needs fewer networks
                 else:
                     one = jax.random.fold_in(jax.random.fold_in(key, k), seed)
-                    routes = _routes(m, k, "cyclic" if kind else "random_biregular", one)
-                    pattern = np.zeros((m, m))
-                    pattern[routes[:, 0], routes[:, 1]] = 1
+                    kind_of = "cyclic" if kind else "random_biregular"
+                    pattern = tasks.route_matrix(m, k, pattern=kind_of, key=one)
                 labels.append((k, kind, seed))
                 patterns.append(pattern)
     return np.array(labels), np.stack(patterns)
@@ -164,7 +161,7 @@ def _train(options: Options, m: int, seeds: np.ndarray, patterns: np.ndarray) ->
     """Relative errors (run, input, output) after training, float32."""
     o = options
     y = jnp.asarray(tasks.hierarchy_features(), jnp.float32)
-    graph = routing_graph(m, y.shape[1], y.shape[0], o.width)
+    graph = tasks.routing(m, 1, width=o.width, compact=True).graph
     steps = round(o.duration * m / o.rate(m))
     if not 2 <= steps <= 100_000:
         raise OptionError(f"M = {m} takes {steps} steps; change duration or learning_rate")
@@ -187,7 +184,7 @@ def _train(options: Options, m: int, seeds: np.ndarray, patterns: np.ndarray) ->
     # The key of the sweep is not used: see above.
     found = sweep(one, axes, key=jax.random.key(o.seed + 1), progress=False)
     errors, status = found["errors"].values, found["status"].values
-    bad = np.flatnonzero(status != OK)
+    bad = np.flatnonzero(status != 0)
     if len(bad):
         raise OptionError(f"M = {m}, network {bad[0]} diverged; use a smaller learning_rate")
     return np.asarray(errors, float)

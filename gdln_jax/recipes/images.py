@@ -17,14 +17,13 @@ import numpy as np
 from jaxtyping import Array
 from scipy.stats import spearmanr
 
-from gdln_jax import images
+from gdln_jax import images, tasks
 from gdln_jax.images import PAPER, Settings
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._images_figure import dataset, draw
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
 from gdln_jax.recipes._run import Told, perform
-from gdln_jax.tasks._routing import _matrix, _routes, spectral_gap
 
 # Rates stay below this part of the largest stable one at the start: at .8 digits and MNIST train at
 # gain 10, at 1.6 times it they diverge (leaky ReLU).
@@ -276,7 +275,9 @@ def _train(
     )(jnp.arange(o.seeds))
     patterns = np.stack(
         [
-            _matrix(m, _routes(m, k, "random_biregular", jax.random.fold_in(routes, 1000 * k + s)))
+            tasks.route_matrix(
+                m, k, pattern="random_biregular", key=jax.random.fold_in(routes, 1000 * k + s)
+            )
             for s in range(o.seeds)
         ]
     )
@@ -285,7 +286,7 @@ def _train(
         nets, train, transforms, patterns, o.settings(m, steps, float(np.min(stable))),
         key=batches, test=test, checkpoint=checkpoint,
     )  # fmt: skip
-    return out, [spectral_gap(p) for p in patterns], transforms.label_agreement
+    return out, [tasks.spectral_gap(p) for p in patterns], transforms.label_agreement
 
 
 def check(options: Options, runs: Runs) -> Iterator[Check]:

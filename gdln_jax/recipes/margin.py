@@ -16,7 +16,6 @@ import numpy as np
 import optax
 
 from gdln_jax import exact, expected_initial, gradient_flow, pack, reduce, relu, sweep, tasks, train
-from gdln_jax._solution import OK
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._margin_figure import dataset, draw
 from gdln_jax.recipes._options import OptionError
@@ -197,7 +196,7 @@ def _train(
     axes = {"delta": deltas, "seed": np.arange(len(keys))}
     # The key of the sweep is not used: networks of different margins share their initial weights.
     found = sweep(one, axes, key=jax.random.key(0), progress=False)
-    bad = np.argwhere(found["status"].values != OK)
+    bad = np.argwhere(found["status"].values != 0)
     if len(bad):
         at = deltas[bad[0][0]]
         raise OptionError(f"training diverged at Delta = {at:g}; use a smaller learning_rate")

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gdln_jax import GatedNetwork, Trajectory, init, measures, pack
+from gdln_jax import GatedNetwork, Trajectory, init, measures, pack, tasks
 from gdln_jax.recipes import _routing_runs as sim
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
@@ -25,7 +25,6 @@ from gdln_jax.recipes._routing_figure import draw
 from gdln_jax.recipes._routing_plan import GAP, Options, Plan, make_plan
 from gdln_jax.recipes._routing_reduced import Reduced, Unequal, solve, solve_unequal
 from gdln_jax.recipes._run import Told, perform
-from gdln_jax.tasks._routing import routing_data
 
 QUICK = {"seeds": 3, "unequal": False}
 _MAX_STEPS = 60_000
@@ -173,7 +172,7 @@ def final_state(plan: Plan, runs: Runs) -> Final:
     probes, names = _probes(plan)
     # One example per domain and probe; only the input's side matters for h1.
     m_probes, features = len(probes), len(plan.modes.u)
-    own = routing_data(m, np.stack([np.arange(m)] * 2, 1), probes, np.zeros((m_probes, features)))
+    own = tasks.routing(m, base=(probes, np.zeros((m_probes, features))), pattern=np.eye(m)).data
     best = plan.modes.prediction(x)
 
     @jax.jit

@@ -10,6 +10,7 @@ from gdln_jax.tasks._hierarchy import hierarchy as hierarchy
 from gdln_jax.tasks._hierarchy import hierarchy_features as hierarchy_features
 from gdln_jax.tasks._images import transformed_images as transformed_images
 from gdln_jax.tasks._multiview import multiview as multiview
+from gdln_jax.tasks._routing import route_matrix as route_matrix
 from gdln_jax.tasks._routing import routing as routing
 from gdln_jax.tasks._routing import spectral_gap as spectral_gap
 from gdln_jax.tasks._sharing import pathway_sharing as pathway_sharing

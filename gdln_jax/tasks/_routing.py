@@ -126,6 +126,28 @@ def routing_data(num_domains: int, routes: np.ndarray, x: np.ndarray, y: np.ndar
     )
 
 
+def route_matrix(
+    num_domains: int,
+    trained_per_domain: int | None = None,
+    *,
+    pattern: str | np.ndarray = "cyclic",
+    key: PRNGKeyArray | None = None,
+) -> Int[np.ndarray, "input output"]:
+    """Return which routes are trained, 1 or 0: `routing(...).meta["pattern"]` without the task.
+
+    Args:
+        num_domains: M.
+        trained_per_domain: K, as in `routing`.
+        pattern: as in `routing`.
+        key: for the random patterns.
+
+    Raises:
+        ValueError: as `routing`.
+    """
+    num_domains = check_integer(num_domains, "num_domains", minimum=1)
+    return _matrix(num_domains, _routes(num_domains, trained_per_domain, pattern, key))
+
+
 def spectral_gap(pattern: ArrayLike) -> float:
     """sigma_2 / sigma_1 of a 0/1 matrix of trained routes (E10-E12); 0 for all routes.
 
