@@ -51,7 +51,7 @@ def gdln(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "fake_recipe", room)
     entry = Entry("fake", "N Fig. 0", "nothing at all", ("error",), "fake_recipe")
     monkeypatch.setitem(recipes.CATALOGUE, "fake", entry)
-    monkeypatch.setattr(cli, "_prepare", lambda: None)
+    monkeypatch.setattr(cli._machine, "prepare", lambda: None)
     monkeypatch.chdir(tmp_path)
     RUNS.clear()
     return lambda *words: CliRunner().invoke(cli.app, list(words), env={"COLUMNS": "200"})
@@ -425,7 +425,7 @@ def test_info_sets_precision_and_cache(plain_python, tmp_path):
 
 def test_without_a_folder_for_the_cache_it_runs_all_the_same(plain_python, tmp_path):
     (tmp_path / "file").touch()
-    snippet = "from gdln_jax._cli import main as cli; print(cli._prepare())"
+    snippet = "from gdln_jax._cli import main as cli; print(cli._machine.prepare())"
     done = plain_python(
         snippet, XDG_CACHE_HOME=str(tmp_path / "file"), JAX_COMPILATION_CACHE_DIR=""
     )

@@ -53,7 +53,7 @@ from gdln_jax.recipes import CATALOGUE
 CATALOGUE.clear(); CATALOGUE.update(here.ENTRIES)
 for name in here.NAMES:
     sys.modules["tiny_" + name] = here.room(name)
-cli._prepare = lambda: None
+cli._machine.prepare = lambda: None
 _machine.machine = lambda: {{"devices": "a thing", "cores": "2"}}
 cli.main()
 """

@@ -200,3 +200,13 @@ def test_random_networks_learn_as_in_the_reference(reference):
     for step, (mean, sd) in known.items():
         # A median of 10 strays by .4 sd, the reference's own mean by .3 sd: 2 sd are 4 sigma.
         assert medians[int(step)] == pytest.approx(mean, abs=2 * sd), step
+
+
+def test_the_matrix_of_routes_alone_is_that_of_the_task(key):
+    for pattern in ("cyclic", "random_biregular", np.eye(4)):
+        k = 2 if isinstance(pattern, str) else None
+        alone = tasks.route_matrix(4, k, pattern=pattern, key=key)
+        task = tasks.routing(4, k, pattern=pattern, key=key, width=2)
+        np.testing.assert_array_equal(alone, task.meta["pattern"])
+    with pytest.raises(ValueError, match="trained_per_domain is 5"):
+        tasks.route_matrix(4, 5)

@@ -7,17 +7,13 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-if TYPE_CHECKING:
-    from gdln_jax._cli.report import Outcome
-    from gdln_jax.recipes import Entry, Recipe, Result
-else:  # not loaded here, and not checked at run time
-    Entry = Recipe = Result = Outcome = Any
+from gdln_jax._cli.report import Outcome, State, duration
+from gdln_jax.recipes import Entry, Recipe, Result, describe
 
 
 @contextmanager
@@ -43,8 +39,6 @@ def each_as_it_ends() -> Iterator[Callable[[list[Outcome]], None]]:
 
     One line on the output for each recipe that has ended; on the error stream, which one runs.
     """
-    from gdln_jax._cli.report import State
-
     told: set[str] = set()
     console = Console(highlight=False)
     with Console(stderr=True).status("") as status:
@@ -62,8 +56,6 @@ def each_as_it_ends() -> Iterator[Callable[[list[Outcome]], None]]:
 
 
 def _line(one: Outcome) -> str:
-    from gdln_jax._cli.report import State, duration
-
     look = "green" if one.state is State.PASSED else "bold red"
     line = f"{one.entry.name:16} [{look}]{one.state.value}[/]"
     if one.record:
@@ -114,8 +106,6 @@ def print_catalogue(entries: Sequence[Entry]) -> None:
 
 def print_recipe(entry: Entry, recipe: Recipe) -> None:
     """What a recipe shows and checks, and every option with type, default and short setting."""
-    from gdln_jax.recipes import describe
-
     console = Console(highlight=False, markup=False)
     console.print(f"{entry.name} ({entry.figure}): {entry.summary}")
     if entry.claim:

@@ -14,19 +14,15 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gdln_jax import Graph
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from gdln_jax import Graph, plot
 from gdln_jax._checks import listed, suggest
 from gdln_jax._files import written_whole
 from gdln_jax.recipes import OptionError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-else:  # not loaded here, and not checked at run time
-    Axes = Figure = Any
-
 
 FORMATS = ("png", "svg", "pdf")
 # Every picture names its maker, and nothing that differs from one drawing to the next.
@@ -76,8 +72,6 @@ def draw(drawing: Drawing, out: Path) -> Path:
     """Write the picture to `out`, whole or not at all; its ending is one of `FORMATS`, and its
     folder is made if need be.
     """
-    from gdln_jax import plot
-
     graph = drawing.graph
     levels = max(graph.level.values()) + 1
     # Inches: labels stand beside nodes, so that levels need more room if they are columns.
@@ -248,10 +242,8 @@ def _checked(spec: dict[str, Any]) -> Drawing:
 
 
 def _check_text(text: str, what: str, word: str) -> None:
-    from gdln_jax.plot import check_text
-
     try:
-        check_text(text, what)
+        plot.check_text(text, what)
     except ValueError as error:
         raise _RefusalError(str(error), word) from error
 

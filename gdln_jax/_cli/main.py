@@ -1,5 +1,6 @@
 """The command `gdln`: make the figures of the papers, all of them, a report, a drawing.
-Nothing heavy is imported until a command runs (`gdln --help` must stay quick).
+
+Neither JAX nor matplotlib is imported until a command runs (`gdln --help` must stay quick).
 Exit codes: see `_EXIT_CODES`.
 """
 
@@ -11,21 +12,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from gdln_jax._cli import signals as _signals
+from gdln_jax import _machine, recipes
+from gdln_jax._cli import console, report, signals
 from gdln_jax._files import UnwritableError, expanded, refuse_foreign, writable
-from gdln_jax._machine import prepare as _prepare
 from gdln_jax._version import __version__
-
-if TYPE_CHECKING:
-    from gdln_jax._cli.report import Outcome
-    from gdln_jax.recipes import Entry, Recipe
-else:  # not loaded here, and not checked at run time
-    Entry = Recipe = Outcome = Any
-
+from gdln_jax.recipes import Entry, OptionError, Recipe
 
 ALL = "all"
 _EXIT_CODES = (
@@ -50,20 +45,18 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that does not know every character
             stream.reconfigure(errors="replace")
-    with _signals.leaving():
+    with signals.leaving():
         try:
             app(prog_name="gdln")
         except OSError as error:  # a full disk, or an output that is gone
             with contextlib.suppress(OSError):
                 typer.echo(f"gdln: {error}", err=True)
-            _signals.leave(1)
+            signals.leave(1)
 
 
 def _recipe_names(incomplete: str) -> list[str]:
     """What the shell offers for NAME."""
-    from gdln_jax.recipes import CATALOGUE
-
-    return [name for name in (*CATALOGUE, ALL) if name.startswith(incomplete)]
+    return [name for name in (*recipes.CATALOGUE, ALL) if name.startswith(incomplete)]
 
 
 def _print_version(asked: bool) -> bool:
@@ -99,14 +92,11 @@ def list_recipes(
     ] = None,
 ) -> None:  # fmt: skip
     """List the recipes, one for each figure of the papers, or the options of one."""
-    from gdln_jax import recipes
-    from gdln_jax._cli import console as _console
-
     if name is None:
-        _console.print_catalogue(list(recipes.CATALOGUE.values()))
+        console.print_catalogue(list(recipes.CATALOGUE.values()))
         return
     with _understood():
-        _console.print_recipe(recipes.entry(name), recipes.load(name))
+        console.print_recipe(recipes.entry(name), recipes.load(name))
 
 
 @app.command()
@@ -156,8 +146,6 @@ def reproduce(
             _join(name)
         if name == ALL:
             if settings or base:
-                from gdln_jax.recipes import OptionError
-
                 raise OptionError("--set and --base belong to one recipe: gdln reproduce NAME")
             ended = _reproduce_all(out or Path("out"), quick, seeds, keep_going)
             failed = any(one.state.bad for one in ended)
@@ -171,13 +159,10 @@ def reproduce(
 
 def _join(name: str) -> None:
     """Join the other processes, before JAX is used."""
-    from gdln_jax import _machine as _distributed
-    from gdln_jax.recipes import OptionError
-
     if name == ALL:
         raise OptionError("--distributed belongs to one recipe: gdln reproduce NAME --distributed")
     try:
-        _distributed.join()
+        _machine.join()
     except ValueError as error:
         raise OptionError(str(error)) from error
 
@@ -186,20 +171,16 @@ def _reproduce_one(
     name: str, out: Path, seeds: int | None, settings: list[str], base: str | None, quick: bool
 ) -> bool:
     """Run a recipe, write and print its result; whether all checks passed."""
-    from gdln_jax import _machine, recipes
-    from gdln_jax import _machine as _distributed
-    from gdln_jax._cli import console as _console
-
     recipe = recipes.load(name)
     options = _options(recipe, quick=quick, seeds=seeds, base=base, settings=settings)
     refuse_foreign(recipes.foreign(name, out))
     start = time.monotonic()
-    _prepare()
-    with writable(out), _console.progress_bar(name) as progress:
+    _machine.prepare()
+    with writable(out), console.progress_bar(name) as progress:
         result = recipe.run(options, progress)
         if result.options is None:
             result = dataclasses.replace(result, options=dataclasses.asdict(options))
-        if not _distributed.is_first():
+        if not _machine.is_first():
             return result.passed  # process 0 writes and prints
         progress(1.0, "picture and files")
         run = {
@@ -209,31 +190,27 @@ def _reproduce_one(
             "machine": _machine.machine(),
         }
         paths = recipes.write(result, out, run=run)
-    _console.print_result(result, paths)
+    console.print_result(result, paths)
     return result.passed
 
 
 def _reproduce_all(
     out: Path, quick: bool, seeds: int | None, keep_going: bool, only: list[Entry] | None = None
-) -> list[Outcome]:
+) -> list[report.Outcome]:
     """Run recipes into `out`; all of them (and write the index), or those in `only`."""
-    from gdln_jax import recipes
-    from gdln_jax._cli import console as _console
-    from gdln_jax._cli import report
-
     entries = list(recipes.CATALOGUE.values()) if only is None else only
     pages = report.index_files(out) if only is None else []
 
     def options(entry: Entry) -> list[str]:
         words = ["--quick"] if quick else []
-        if seeds and "seeds" in _console.known_options(recipes.load(entry.name)):
+        if seeds and "seeds" in console.known_options(recipes.load(entry.name)):
             words += ["--seeds", str(seeds)]
         return words
 
-    with writable(out), _console.each_as_it_ends() as say:
+    with writable(out), console.each_as_it_ends() as say:
         refuse_foreign([*report.foreign_pages(pages), *report.foreign_files(entries, out)])
 
-        def changed(outcomes: list[Outcome]) -> None:
+        def changed(outcomes: list[report.Outcome]) -> None:
             if only is None:
                 report.write_index(outcomes, out)
             say(outcomes)
@@ -241,7 +218,7 @@ def _reproduce_all(
         ended = report.reproduce_all(
             entries, out, options=options, changed=changed, keep_going=keep_going
         )
-    _console.print_paths(pages)
+    console.print_paths(pages)
     return ended
 
 
@@ -262,10 +239,6 @@ def write_report(
 
     What failed or is missing stands at the top of it, and is exit code 1.
     """
-    from gdln_jax._cli import console as _console
-    from gdln_jax._cli import report
-    from gdln_jax.recipes import OptionError
-
     with _understood():
         source = expanded(source)
         page = expanded(out or source / "report.html")
@@ -285,7 +258,7 @@ def write_report(
                 missing = [one.entry for one in before if one.state is report.State.MISSING]
                 _reproduce_all(source, True, None, True, only=missing)
             found = report.outcomes(source)
-            _console.print_paths([report.write_report(found, page)])
+            console.print_paths([report.write_report(found, page)])
     bad = [f"{one.entry.name} ({one.state.value})" for one in found if one.state.bad]
     if bad:
         typer.echo(f"not passed: {', '.join(bad)}", err=True)
@@ -309,18 +282,17 @@ def draw(
     TOML: edges = \[["x", "h"], ["h", "y"]], then \[nodes] with x = 4 and so on; optional are
     paths = \[["x->h", "h->y"]], \[gates], \[labels]. Python: graph = gdln_jax.Graph(...).
     """
-    from gdln_jax._cli import console as _console
-    from gdln_jax._cli import drawing as _drawing
+    from gdln_jax._cli import drawing as drawn  # it imports matplotlib
 
     with _understood():
         file = expanded(file)
         picture = expanded(out or file.with_suffix(".png"))
-        _drawing.check_format(picture)
-        drawing = _drawing.read_drawing(file)
-        if out is None and _drawing.is_foreign(picture):
+        drawn.check_format(picture)
+        drawing = drawn.read_drawing(file)
+        if out is None and drawn.is_foreign(picture):
             refuse_foreign([picture], "name the picture with --out")
         with writable(picture.parent):
-            _console.print_paths([_drawing.draw(drawing, picture)])
+            console.print_paths([drawn.draw(drawing, picture)])
 
 
 @app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
@@ -347,21 +319,16 @@ def bench(
 @app.command()
 def info() -> None:
     """Say what a recipe meets here: versions, devices, precision, cache. For bug reports."""
-    from gdln_jax import _machine
-    from gdln_jax._cli import console as _console
-
-    cache = _prepare()
+    cache = _machine.prepare()
     facts = {**_machine.versions(), **_machine.machine(), "compilation cache": cache}
     facts["memory maps per process"] = _machine.map_limit()
     facts |= _machine.environment()
-    _console.print_facts(facts)
+    console.print_facts(facts)
 
 
 @contextlib.contextmanager
 def _understood() -> Iterator[None]:
     """What cannot be taken is exit code 2 and a message, not a traceback."""
-    from gdln_jax.recipes import OptionError
-
     try:
         yield
     except (OptionError, UnwritableError) as error:
@@ -372,14 +339,10 @@ def _options(
     recipe: Recipe, *, quick: bool, seeds: int | None, base: str | None, settings: list[str]
 ) -> Any:
     """The options of `recipe`: its defaults, then --quick, then what was asked for."""
-    from gdln_jax._cli.console import known_options
-    from gdln_jax.recipes import OptionError
-    from gdln_jax.recipes._options import parse, with_values
-
     if quick and recipe.quick is None:
         typer.echo(f"{recipe.name} has no shorter setting; it runs as it is", err=True)
-    asked: dict[str, Any] = parse(settings)
-    known = known_options(recipe)
+    asked: dict[str, object] = {**recipes.parse(settings)}
+    known = console.known_options(recipe)
     for key, value in (("seeds", seeds), ("base", base)):
         if value is None:
             continue
@@ -389,4 +352,4 @@ def _options(
             raise OptionError(f"--{key} and --set {key} are given both")
         asked[key] = value
     start = dict(recipe.quick or {}) if quick else {}
-    return with_values(recipe.options, {**start, **asked})
+    return recipes.with_values(recipe.options, {**start, **asked})

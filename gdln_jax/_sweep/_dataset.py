@@ -2,19 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from gdln_jax._checks import check_keys
 from gdln_jax._sweep._axes import Axis, Grid
 from gdln_jax._sweep._program import Block
 from gdln_jax._sweep._status import MEANINGS, MISSING, RAISED, REASONS, reasons
-
-if TYPE_CHECKING:
-    from xarray import Dataset
-else:  # not loaded here, and not checked at run time
-    Dataset = Any
 
 
 @dataclass(frozen=True)
@@ -31,7 +27,7 @@ def assemble(
     blocks: Sequence[tuple[np.ndarray, Block]],
     labels: Labels,
     attrs: Mapping[str, Any],
-) -> Dataset:
+) -> xr.Dataset:
     """All blocks on the grid; `blocks` are pairs of point numbers and results.
 
     Points without a result have status `MISSING` and NaN. Arrays whose shapes differ between
@@ -40,8 +36,6 @@ def assemble(
     Raises:
         ValueError: arrays of different numbers of dimensions; labels that fit nothing.
     """
-    import xarray as xr
-
     status = np.full(grid.size, MISSING, np.int8)
     messages = np.full(grid.size, "", dtype=object)
     for numbers, block in blocks:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from gdln_jax._sweep._axes import Axis, Grid
 from gdln_jax._sweep._locks import locked, turn
@@ -233,8 +234,6 @@ def _read(path: Path) -> _Part | None:
 
 
 def _packed(block: Block, coordinates: Mapping[str, np.ndarray], attrs: dict[str, Any]) -> bytes:
-    import xarray as xr
-
     rows = lambda name, a: (("point", *(f"{name}_dim_{k}" for k in range(a.ndim - 1))), a)  # noqa: E731
     data = {name: rows(name, array) for name, array in block.arrays.items()}
     data |= {"status": ("point", block.status), "message": ("point", block.messages)}
@@ -243,8 +242,6 @@ def _packed(block: Block, coordinates: Mapping[str, np.ndarray], attrs: dict[str
 
 
 def _unpacked(content: bytes) -> _Part:
-    import xarray as xr
-
     # Whole numbers and flags come back as they were; nothing is a date.
     with xr.open_dataset(
         io.BytesIO(content), engine="h5netcdf", decode_times=False, mask_and_scale=False

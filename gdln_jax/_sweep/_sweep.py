@@ -5,11 +5,12 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray as xr
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray, UInt32
 
@@ -24,11 +25,6 @@ from gdln_jax._sweep._run import Run
 from gdln_jax._sweep._spec import key_text
 from gdln_jax._sweep._static import check_arguments
 from gdln_jax._sweep._status import OK, RAISED, REASONS
-
-if TYPE_CHECKING:
-    from xarray import Dataset
-else:  # not loaded here, and not checked at run time
-    Dataset = Any
 
 # The one generator of JAX whose numbers for a key do not depend on the other keys of a batch.
 _GENERATOR = "threefry2x32"
@@ -52,7 +48,7 @@ def sweep(
     shard: tuple[int, int] | None = None,
     workers: int | None = None,
     executor: Any = None,
-) -> Dataset:
+) -> xr.Dataset:
     """Call `fn(key, **point)` at every point of a grid, as few compiled programs.
 
     **Arguments:**
@@ -183,7 +179,7 @@ def _provenance(run: Run) -> dict[str, Any]:
     }
 
 
-def _tell_failures(result: Dataset) -> None:
+def _tell_failures(result: xr.Dataset) -> None:
     """Say aloud what a mean that skips NaN would pass over."""
     codes, counts = np.unique(result["status"].values, return_counts=True)
     failed = [f"{n} x {REASONS[int(c)]}" for c, n in zip(codes, counts, strict=True) if c != OK]

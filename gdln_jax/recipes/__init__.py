@@ -11,6 +11,7 @@ from typing import Any
 from gdln_jax.recipes._options import OptionError as OptionError
 from gdln_jax.recipes._options import closest as _closest
 from gdln_jax.recipes._options import describe as describe
+from gdln_jax.recipes._options import parse as parse
 from gdln_jax.recipes._options import with_values as with_values
 from gdln_jax.recipes._recipe import Check as Check
 from gdln_jax.recipes._recipe import Entry as Entry
