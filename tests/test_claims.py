@@ -47,7 +47,7 @@ def found():
 @pytest.fixture
 def gdln(monkeypatch, tmp_path, found):
     """Runs the command in an empty folder, on the experiments that there are already."""
-    monkeypatch.setattr(cli, "_prepare", lambda: None)
+    monkeypatch.setattr(cli._machine, "prepare", lambda: None)
     monkeypatch.setattr(claims, "measure", lambda *_: found)
     monkeypatch.chdir(tmp_path)
     return lambda *words: CliRunner().invoke(

@@ -64,7 +64,7 @@ def test_patterns_are_biregular_and_start_alike():
         np.testing.assert_array_equal(patterns.sum(axis=axis), np.repeat(labels[:, :1], 6, 1))
     blocks = patterns[labels[:, 1] == 2]
     assert len(blocks) == 2
-    assert generalisation.spectral_gap(blocks[0]) == pytest.approx(1)
+    assert generalisation.tasks.spectral_gap(blocks[0]) == pytest.approx(1)
     random = patterns[(labels[:, 1] == 0) & (labels[:, 0] == 3)]
     assert np.any(random[0] != random[1])
 

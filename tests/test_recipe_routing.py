@@ -33,7 +33,7 @@ def quick():
 @pytest.fixture
 def gdln(monkeypatch, tmp_path):
     """Runs the command in an empty folder and leaves JAX's flags alone."""
-    monkeypatch.setattr(cli, "_prepare", lambda: None)
+    monkeypatch.setattr(cli._machine, "prepare", lambda: None)
     monkeypatch.chdir(tmp_path)
     return lambda *words: CliRunner().invoke(
         cli.app, ["reproduce", "routing", *words], env={"COLUMNS": "200"}

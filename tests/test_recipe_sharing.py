@@ -102,7 +102,7 @@ def test_what_cannot_be_done_is_refused(change, message):
 
 def test_options_that_leave_nothing_to_learn_are_exit_code_2_and_one_line(monkeypatch, tmp_path):
     """Strengths that start above their ends: the time to half is inf."""
-    monkeypatch.setattr(cli, "_prepare", lambda: None)
+    monkeypatch.setattr(cli._machine, "prepare", lambda: None)
     monkeypatch.chdir(tmp_path)
     words = ["reproduce", "sharing", "--set", "domains=2", "--set", "amplitude=3."]
     done = CliRunner().invoke(cli.app, words, env={"COLUMNS": "250"})
