@@ -21,9 +21,9 @@ INPUTS = 100
 TS = np.linspace(0, 8, 161)
 # title: sbar, outputs, examples, sigma, a0
 SETUPS = {
-    "100 × 50, 200 examples, σ = .3": ([3.0, 2.0, 1.0], 50, 200, 0.3, 0.01),
+    "100 × 50, 200 examples, σ = 0.3": ([3.0, 2.0, 1.0], 50, 200, 0.3, 0.01),
     "100 × 40, 100 examples, σ = 1": ([3.0, 1.2, 0.5], 40, 100, 1.0, 0.01),
-    "100 × 100, 150 examples, σ = .8": ([4.0, 2.0, 1.0], 100, 150, 0.8, 0.01),
+    "100 × 100, 150 examples, σ = 0.8": ([4.0, 2.0, 1.0], 100, 150, 0.8, 0.01),
 }
 
 
@@ -109,7 +109,7 @@ def early_stopping(row: Figure) -> None:
     axes[1].set(yscale="log", ylim=(2e-3, 30), ylabel="test error / that of 0")
     for ax in axes[:2]:
         ax.set(xscale="log", xlabel="signal s / noise σ")
-        ax.set_xticks([0.25, 0.5, 1, 2, 4, 8], [".25", ".5", "1", "2", "4", "8"], minor=False)
+        ax.set_xticks([0.25, 0.5, 1, 2, 4, 8], ["0.25", "0.5", "1", "2", "4", "8"], minor=False)
         ax.set_xticks([], minor=True)
     end_value(axes[2])
     for ax, label in zip(axes, "def", strict=True):
