@@ -10,8 +10,10 @@ from gdln_jax._network.gated import GatedNetwork as GatedNetwork
 from gdln_jax import init as init
 from gdln_jax._network.losses import mse as mse
 from gdln_jax._network.losses import cross_entropy as cross_entropy
+from gdln_jax._network.losses import predictive_coding as predictive_coding
 from gdln_jax._flow import gradient_flow as gradient_flow
 from gdln_jax._train import train as train
+from gdln_jax import rules as rules
 from gdln_jax._train import flow_time as flow_time
 from gdln_jax._train import LostUpdatesWarning as LostUpdatesWarning
 from gdln_jax._solution import Trajectory as Trajectory

@@ -33,6 +33,57 @@ def cross_entropy(model: Any, data: GatedData | PackedData) -> Float[Array, ""]:
     return _mean(model, data, lambda h, y, w: -(w * y) * jax.nn.log_softmax(h, axis=-1))
 
 
+def predictive_coding(model: Any, data: GatedData | PackedData) -> Float[Array, ""]:
+    r"""The energy of predictive coding at the activities that minimise it, for linear chains.
+
+    $L = \frac12 \langle r^T S^{-1} r \rangle$ with the error $r = y - W_L \cdots W_1 x$ and $S = 1 +
+    \sum_{l=2}^{L} (W_L \cdots W_l)(W_L \cdots W_l)^T$ (BEYOND 7.7; Innocenti et al. 2024). The
+    gradient of this loss is what predictive coding descends once its activities have settled.
+
+    Args:
+        model: a network whose graph is a chain, without parallel edges or skips.
+        data: for `model`, without gates.
+
+    Returns:
+        One number. Cost beside `mse`: O(|y|^2 (|h| + |y|)) per layer.
+
+    Raises:
+        ValueError: for another graph, or data with gates, under which S would differ from example
+            to example.
+    """
+    graph = getattr(model, "graph", None)
+    if graph is None or graph.num_paths != 1 or len(graph.edges) != len(graph.nodes) - 1:
+        raise ValueError(
+            "predictive_coding is a loss for chains (gdln.Graph.chain): networks with one path."
+        )
+    if isinstance(data, PackedData):
+        gated = any(stage is None or stage.gate is not None for stage in data.stages)
+        gated |= any(table is not None for table in data.silent)
+    else:
+        check_gated_data(data)
+        gated = bool(data.node_gates or data.edge_gates)
+    if gated:
+        raise ValueError(
+            "predictive_coding takes data without gates, as GatedData; use gdln.mse for gated ones."
+        )
+    order = {name: k for k, name in enumerate(graph.order)}
+    edges = sorted(graph.edges, key=lambda edge: -order[edge.target])
+    with jax.default_matmul_precision("highest"):
+        carried = jnp.eye(graph.nodes[graph.outputs[0]])
+        spread = carried
+        for edge in edges[:-1]:
+            carried = carried @ model.weights[edge.name]
+            spread += carried @ carried.T
+        factor = jax.scipy.linalg.cho_factor(spread)
+
+        def energy(h: Array, y: Array, w: Array) -> Array:
+            r = y - h
+            settled = jax.scipy.linalg.cho_solve(factor, r.reshape(-1, r.shape[-1]).T).T
+            return 0.5 * (w * r) * settled.reshape(r.shape)
+
+        return _mean(model, data, energy)
+
+
 def arranged(model: Any, data: Any, loss: Callable[[Any, Any], Any]) -> Any:
     """What `loss` is to be handed: packed data if model and loss can read them, else `data`.
 

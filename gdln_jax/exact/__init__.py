@@ -7,6 +7,16 @@ finite and above 0 is refused with a ValueError. Imports no other answer
 (flow, descent, reduction), so that agreement with them is a test.
 """
 
+from gdln_jax.exact._chain import chain_mode as chain_mode
+from gdln_jax.exact._chain import chain_mode_time as chain_mode_time
+from gdln_jax.exact._chain import chain_sharpness as chain_sharpness
+from gdln_jax.exact._chain import decay_fold as decay_fold
+from gdln_jax.exact._discrete import adagrad_steps as adagrad_steps
+from gdln_jax.exact._discrete import imbalance_factor as imbalance_factor
+from gdln_jax.exact._discrete import momentum_clock_error as momentum_clock_error
+from gdln_jax.exact._discrete import pathway_race as pathway_race
+from gdln_jax.exact._discrete import sign_time as sign_time
+from gdln_jax.exact._discrete import two_cycle as two_cycle
 from gdln_jax.exact._modes import context_mode as context_mode
 from gdln_jax.exact._modes import linear_mode as linear_mode
 from gdln_jax.exact._modes import linear_mode_time as linear_mode_time

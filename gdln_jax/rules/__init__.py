@@ -1,0 +1,16 @@
+"""Optimisers that are exact on the aligned manifold at any step size (BEYOND 7).
+
+Each is an optax transformation: pass it to `gdln.train` on a `GatedNetwork`, or to
+`Reduction.train` on mode strengths. It acts on every weight matrix by itself and commutes with
+orthogonal changes of basis on both sides, which is why training in mode coordinates is the same
+as training the network (Theorem 2 of BEYOND 7.1).
+"""
+
+from gdln_jax.rules._rule import InexactRuleError as InexactRuleError
+from gdln_jax.rules._rule import Rule as Rule
+from gdln_jax.rules._rules import muon as muon
+from gdln_jax.rules._rules import normalized as normalized
+from gdln_jax.rules._rules import per_matrix as per_matrix
+from gdln_jax.rules._rules import sam as sam
+from gdln_jax.rules._rules import sgd as sgd
+from gdln_jax.rules._rules import shampoo as shampoo
