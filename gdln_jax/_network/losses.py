@@ -36,8 +36,8 @@ def cross_entropy(model: Any, data: GatedData | PackedData) -> Float[Array, ""]:
 def predictive_coding(model: Any, data: GatedData | PackedData) -> Float[Array, ""]:
     r"""The energy of predictive coding at the activities that minimise it, for linear chains.
 
-    $L = \frac12 \langle r^T S^{-1} r \rangle$ with the error $r = y - W_L \cdots W_1 x$ and $S = 1 +
-    \sum_{l=2}^{L} (W_L \cdots W_l)(W_L \cdots W_l)^T$ (BEYOND 7.7; Innocenti et al. 2024). The
+    $L = \frac12 \langle r^T S^{-1} r \rangle$ with the error $r = y - W_L \cdots W_1 x$ and $S = 1
+    + \sum_{l=2}^{L} (W_L \cdots W_l)(W_L \cdots W_l)^T$ (BEYOND 7.7; Innocenti et al. 2024). The
     gradient of this loss is what predictive coding descends once its activities have settled.
 
     Args:

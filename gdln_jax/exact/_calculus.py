@@ -59,6 +59,23 @@ def implicit_root(search: Callable[..., jax.Array], curve: Curve) -> Callable[..
     return root
 
 
+def bisect(
+    rising: Callable[[jax.Array], jax.Array], value: jax.Array, low: jax.Array, high: jax.Array
+) -> jax.Array:
+    """Return x between ``low`` and ``high`` where ``rising(x)`` is ``value``, elementwise.
+
+    60 halvings; not to be differentiated (`implicit_root` does not).
+    """
+
+    def halve(_: jax.Array, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = ends
+        middle = (low + high) / 2
+        late = rising(middle) > value
+        return jnp.where(late, low, middle), jnp.where(late, middle, high)
+
+    return jax.lax.fori_loop(0, 60, halve, (low, high))[1]
+
+
 def as_floats(*values: ArrayLike, tau: ArrayLike | None = None) -> list[jax.Array]:
     """Return all values as arrays of one floating type and one shape (the broadcast shape).
 

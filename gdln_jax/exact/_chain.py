@@ -1,7 +1,7 @@
 r"""One mode of a deep linear chain: learning curve at any depth, folds under decay, curvature.
 
-BEYOND 7.4, 7.7. A mode has strength s in Sigma^yx and input variance d; the product of its L weights
-is a, its loss d/2 (a - s/d)^2. A balanced chain obeys tau a' = L a^(2 - 2/L) (s - d a).
+BEYOND 7.4, 7.7. A mode has strength s in Sigma^yx and input variance d; the product of its L
+weights is a, its loss d/2 (a - s/d)^2. A balanced chain obeys tau a' = L a^(2 - 2/L) (s - d a).
 """
 
 import functools
@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from gdln_jax._checks import check_integer
-from gdln_jax.exact._calculus import as_floats, implicit_root, scaled_time
+from gdln_jax.exact._calculus import as_floats, bisect, implicit_root, scaled_time
 from gdln_jax.exact._modes import linear_mode
 
 
@@ -45,9 +45,7 @@ def chain_mode_time(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _chain_mode_time(
-    depth: int, a: Array, s: Array, d: Array, a0: Array, tau: Array
-) -> Array:
+def _chain_mode_time(depth: int, a: Array, s: Array, d: Array, a0: Array, tau: Array) -> Array:
     good = (a > 0) & (a0 > 0) & (s > 0) & (d > 0)
     a, a0, s, d = (jnp.where(good, x, y) for x, y in ((a, 1.0), (a0, 1.0), (s, 2.0), (d, 1.0)))
     gap, gap0 = s - d * a, s - d * a0
@@ -84,9 +82,7 @@ def chain_mode(
 @functools.partial(jax.jit, static_argnums=0)
 def _chain_mode(depth: int, t: Array, s: Array, d: Array, a0: Array, tau: Array) -> Array:
     good = (t >= 0) & (a0 > 0) & (s > 0) & (d > 0)
-    t, a0, s, d = (
-        jnp.where(good, x, y) for x, y in ((t, 0.0), (a0, 1.0), (s, 2.0), (d, 1.0))
-    )
+    t, a0, s, d = (jnp.where(good, x, y) for x, y in ((t, 0.0), (a0, 1.0), (s, 2.0), (d, 1.0)))
     p = s / d
     if depth == 1:
         a = p + (a0 - p) * jnp.exp(-d * scaled_time(t, tau))
@@ -143,15 +139,7 @@ def _logit_at(depth: int):
         p = s / d
         q0 = jnp.log(a0) - jnp.log(jnp.abs(p - a0))
         ends = [q0 + depth * s * a ** (1 - 2 / depth) * time for a in (a0, p)]
-        low, high = jnp.minimum(*ends), jnp.maximum(*ends)
-
-        def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-            low, high = ends
-            middle = (low + high) / 2
-            late = curve(middle, s, d, a0)[0] > time
-            return jnp.where(late, low, middle), jnp.where(late, middle, high)
-
-        return jax.lax.fori_loop(0, 60, halve, (low, high))[1]
+        return bisect(lambda q: curve(q, s, d, a0)[0], time, jnp.minimum(*ends), jnp.maximum(*ends))
 
     return implicit_root(search, curve)
 
@@ -161,8 +149,8 @@ def decay_fold(
 ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
     r"""Largest weight decay at which a balanced chain of 3 layers or more keeps a mode.
 
-    With decay lambda in the flow a nonzero solution exists up to $\lambda^* = a^{*\,1-2/L} s L/(2L -
-    2)$, where its product is $a^* = (L-2) s/((2L-2) d)$: a fold. Below it the smaller of two
+    With decay lambda in the flow a nonzero solution exists up to $\lambda^* = a^{*\,1-2/L} s L/(2L
+    - 2)$, where its product is $a^* = (L-2) s/((2L-2) d)$: a fold. Below it the smaller of two
     solutions is the threshold that the start must exceed.
 
     Returns:
@@ -214,12 +202,20 @@ def chain_sharpness(
             f"{layers + 1} nodes."
         )
     s, d = (jnp.broadcast_to(jnp.asarray(x, b.dtype), (modes,)) for x in (s, d))
+    return _chain_sharpness(tuple(nodes), b, s, d, jnp.asarray(empty_variance, b.dtype))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _chain_sharpness(
+    nodes: tuple[int, ...], b: Array, s: Array, d: Array, empty_variance: Array
+) -> tuple[Array, Array]:
+    layers, modes = b.shape
     reduced = jnp.sort(jnp.linalg.eigvalsh(_mode_blocks(b, s, d)).ravel())
 
     empty = max(nodes) - modes
     b, s = jnp.pad(b, ((0, 0), (0, empty))), jnp.pad(s, (0, empty))
     variances = jnp.where(np.arange(modes, max(nodes)) < nodes[0], empty_variance, 0.0)
-    d = jnp.concatenate([d, variances.astype(b.dtype)])
+    d = jnp.concatenate([d, variances])
     # Pairs of directions by which of their entries exist: blocks of one size at a time.
     groups: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for j, i in itertools.combinations(range(max(nodes)), 2):

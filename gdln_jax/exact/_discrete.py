@@ -10,19 +10,18 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from gdln_jax._checks import check_integer
-from gdln_jax.exact._calculus import as_floats, implicit_root
+from gdln_jax.exact._calculus import as_floats, bisect, implicit_root
 from gdln_jax.exact._chain import chain_mode_time
 
 
 def two_cycle(
     s: ArrayLike, d: ArrayLike, learning_rate: ArrayLike
-) -> tuple[
-    Float[Array, "..."], Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]
-]:
+) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
     r"""Two-cycle of gradient descent on a balanced mode of two layers, beyond its step limit.
 
     With mu = eta s the weights obey, in u = w sqrt(eta d), u' = u (1 + mu - u^2). For mu > 1 the
-    minimum is unstable and w^2 alternates between $1/(A \eta d)$ and $A/(\eta d)$, A + 1/A = 1 + mu.
+    minimum is unstable and w^2 alternates between $1/(A \eta d)$ and $A/(\eta d)$, where A + 1/A =
+    1 + mu.
 
     Returns:
         (low, high, multiplier, transverse): both values of w^2; the multiplier of a deviation over
@@ -137,7 +136,7 @@ def _sign_search(target: Array, start: Array) -> Array:
     # The sum of products is convex and at least paths * t^L: Newton from above, monotone.
     paths, layers = start.shape[-2:]
 
-    def step(_: int, time: Array) -> Array:
+    def step(_: Array, time: Array) -> Array:
         reached, inverse = _sign_curve(time, start)
         return time - (reached - target) * inverse
 
@@ -189,17 +188,17 @@ def adagrad_steps(
 
 
 def pathway_race(
-    kappa: Float[ArrayLike, "*batch path"],
-    u0: Float[ArrayLike, "*batch path"],
+    kappa: Float[ArrayLike, "*#batch path"],
+    u0: Float[ArrayLike, "*#batch path"],
     s: ArrayLike,
     d: ArrayLike,
     depth: int,
 ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch path"]]:
     r"""Outcome of the race of balanced pathways that feed one mode under gradient flow.
 
-    Each has $\tau \dot u_q = \kappa_q u_q^{L-1} (s - d \sum_q u_q^L)$, with kappa the geometric mean
-    of the rate factors of its layers (BEYOND 7.8). In the clock dTheta = (s - d sum u^L) dt/tau
-    each grows by itself; the race ends where sum u^L = s/d.
+    Each has $\tau \dot u_q = \kappa_q u_q^{L-1} (s - d \sum_q u_q^L)$, with kappa the geometric
+    mean of the rate factors of its layers (BEYOND 7.8). In the clock dTheta = (s - d sum u^L)
+    dt/tau each grows by itself; the race ends where sum u^L = s/d.
 
     Args:
         kappa: rate factor of each pathway, (..., path), above 0.
@@ -246,13 +245,6 @@ def _race_root(depth: int):
         else:
             alone = (u0 ** (2 - depth) - end ** (2 - depth)) / ((depth - 2) * kappa)
         high = jnp.min(alone, -1)
-
-        def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-            low, high = ends
-            middle = (low + high) / 2
-            late = curve(middle, kappa, u0)[0] > p
-            return jnp.where(late, low, middle), jnp.where(late, middle, high)
-
-        return jax.lax.fori_loop(0, 60, halve, (jnp.zeros_like(high), high))[1]
+        return bisect(lambda x: curve(x, kappa, u0)[0], p, jnp.zeros_like(high), high)
 
     return implicit_root(search, curve)

@@ -201,9 +201,7 @@ class ShampooState(NamedTuple):
     right: tuple[Array, ...]
 
 
-def shampoo(
-    learning_rate: LearningRate, *, eps: ArrayLike, decay: ArrayLike | None = None
-) -> Rule:
+def shampoo(learning_rate: LearningRate, *, eps: ArrayLike, decay: ArrayLike | None = None) -> Rule:
     r"""Make Shampoo: $W \leftarrow W - \eta (L + \epsilon)^{-1/4} G (R + \epsilon)^{-1/4}$.
 
     L and R sum $G G^T$ and $G^T G$ of every matrix. On a mode that is Adagrad,
@@ -240,7 +238,7 @@ def shampoo(
         )
 
     def update(
-        updates: optax.Updates, state: ShampooState, params: optax.Params | None = None
+        updates: optax.Updates, state: ShampooState, _: optax.Params | None = None
     ) -> tuple[optax.Updates, ShampooState]:
         stacks, structure = jax.tree.flatten(updates)
         sums = [
@@ -374,7 +372,7 @@ def _step_size(learning_rate: LearningRate) -> optax.GradientTransformation:
         return StepState(jnp.zeros((), jnp.int32))
 
     def update(
-        updates: optax.Updates, state: StepState, params: optax.Params | None = None
+        updates: optax.Updates, state: StepState, _: optax.Params | None = None
     ) -> tuple[optax.Updates, StepState]:
         def scaled(stack: Array, row: Rows) -> Array:
             if not isinstance(learning_rate, Mapping):
@@ -408,7 +406,7 @@ def _corrected_average(decay: ArrayLike, nesterov: bool) -> optax.GradientTransf
         return AverageState(jnp.zeros((), jnp.int32), optax.tree.zeros_like(params))
 
     def update(
-        updates: optax.Updates, state: AverageState, params: optax.Params | None = None
+        updates: optax.Updates, state: AverageState, _: optax.Params | None = None
     ) -> tuple[optax.Updates, AverageState]:
         average = optax.tree.update_moment(updates, state.average, decay, 1)
         count = optax.safe_increment(state.count)
@@ -447,9 +445,11 @@ def _check_transformation(given: Any, name: str) -> optax.GradientTransformation
 
 def _check_rate(learning_rate: LearningRate) -> None:
     several = isinstance(learning_rate, Mapping)
-    for name, rate in (learning_rate.items() if several else [("", learning_rate)]):
+    for name, rate in learning_rate.items() if several else [("", learning_rate)]:
         if not callable(rate):
-            _check_not_negative(**{f"learning_rate[{name!r}]" if several else "learning_rate": rate})
+            _check_not_negative(
+                **{f"learning_rate[{name!r}]" if several else "learning_rate": rate}
+            )
 
 
 def _check_momentum(momentum: ArrayLike) -> None:

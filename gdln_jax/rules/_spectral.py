@@ -80,7 +80,7 @@ def _(cutoff: float, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Arr
 
 
 def _kept(cutoff: float, g: Array) -> tuple[Array, Array, Array, Array]:
-    """U (..., t, k), sigma, V^T (..., k, s) with the columns below the cut 0, and which are kept."""
+    """U (..., t, k), sigma and V^T (..., k, s), 0 below the cut, and which are kept."""
     u, s, v = jnp.linalg.svd(g, full_matrices=False)
     kept = s > cutoff * jnp.max(s, axis=-1, keepdims=True)
     return u * kept[..., None, :], s, v * kept[..., :, None], kept
