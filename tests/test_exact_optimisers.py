@@ -193,7 +193,8 @@ def test_momentum_is_later_than_its_clock(values: dict[str, Any]):
     np.testing.assert_allclose((1 - error) * a, wanted["ln_z"], RTOL)
     small = exact.momentum_clock_error(1e-6 * s, 1e-3, 0.9) * 1e6
     np.testing.assert_allclose(small, wanted["first_order"], 1e-5)
-    b, m = 1.0, 0.0
+    b = previous = 1.0
+    m = 0.0
     for _ in range(400):
         previous, m = b, 0.9 * m + s * b
         b += 1e-3 * m

@@ -49,7 +49,12 @@ def test_a_network_trains_as_the_reference_does(values: dict[str, Any], name: st
     assert system.outside(run.final) < 1e-14
 
 
-def updates_of(rule: rules.Rule, params: Any, gradients: list[Any]) -> list[Any]:
+def updated(rule: Any, gradient: Any, params: Any, **extra: Any) -> Any:
+    """The first update of a rule."""
+    return rule.update(gradient, rule.init(params), params, **extra)[0]
+
+
+def updates_of(rule: Any, params: Any, gradients: list[Any]) -> list[Any]:
     """Updates of a rule at fixed parameters for some gradients in turn."""
 
     @jax.jit
@@ -109,10 +114,10 @@ def test_newton_schulz_of_numbers(values: dict[str, Any]):
     rule = rules.muon(1.0, momentum=0.0, eps=1e-300)
     for g, name in (([1.0, 0.0, 0.0], "one"), ([0.8, 0.6, 0.0], "08_06")):
         b = gdln.ModeStrengths(graph, (jnp.array([g]),))
-        update, _ = rule.update(b, rule.init(b), b)
+        update = updated(rule, b, b)
         np.testing.assert_allclose(-update["x->y"][: len(wanted[name])], wanted[name], RTOL)
     b = gdln.ModeStrengths(graph, (jnp.array([[1.0, 1e-3, 0.0]]),))
-    update, _ = rule.update(b, rule.init(b), b)
+    update = updated(rule, b, b)
     np.testing.assert_allclose(-update["x->y"][:2], wanted["1_1e-3_normalised"], RTOL)
 
 
@@ -140,7 +145,7 @@ def test_a_plain_svd_leaves_the_manifold_where_the_polar_factor_does_not():
         system.network({e.name: rng.normal(size=3) for e in system.graph.edges}) for _ in "ab"
     )
     rule = rules.muon(1.0, method="polar", momentum=0.0)
-    update, _ = rule.update(gradient, rule.init(net), net)
+    update = updated(rule, gradient, net)
     assert system.outside(update) < 1e-14
 
     def filled(stack: jax.Array) -> jax.Array:
@@ -156,7 +161,7 @@ def test_the_polar_factor_has_a_derivative_where_singular_values_are_equal():
 
     def turned(g: jax.Array) -> jax.Array:
         net = gdln.GatedNetwork.from_stacks(graph, (g,))
-        return rule.update(net, rule.init(net), net)[0].stacks[0]
+        return updated(rule, net, net).stacks[0]
 
     g, dg = jnp.eye(3, 2)[None], jnp.asarray(np.random.default_rng(0).normal(size=(1, 3, 2)))
     slope = jax.jvp(turned, (g,), (dg,))[1]
@@ -166,11 +171,14 @@ def test_the_polar_factor_has_a_derivative_where_singular_values_are_equal():
 
 def test_rates_by_edge_and_by_step():
     system = system_a()
-    net, gradient = system.network(), system.network({"x->h": [1.0, 2.0], "h->y": [3.0, -1.0]})
+    slope = {"x->h": np.array([1.0, 2.0]), "h->y": np.array([3.0, -1.0])}
+    net: Any = system.network()
+    gradient: Any = system.network(slope)
     rule = rules.sgd({"x->h": 0.1, "h->y": optax.linear_schedule(1.0, 0.0, 2)})
     state = rule.init(net)
     for late in (1.0, 0.5, 0.0):
-        update, state = rule.update(gradient, state, net)
+        step, state = rule.update(gradient, state, net)
+        update: Any = step
         for name, rate in (("x->h", 0.1), ("h->y", late)):
             np.testing.assert_allclose(
                 update.weights[name], -rate * gradient.weights[name], atol=1e-15
@@ -192,14 +200,14 @@ def test_sam_takes_the_gradient_of_a_neighbour():
     here = gradient(net, data)
     size = np.sqrt(sum(np.sum(np.square(w)) for w in jax.tree.leaves(here)))
     ahead = jax.tree.map(lambda w, g: w + 0.05 * g / size, net, here)
-    update, _ = rule.update(here, rule.init(net), net, grad_fn=lambda w, *_: gradient(w, data))
+    update = updated(rule, here, net, grad_fn=lambda w, *_: gradient(w, data))
     wanted = jax.tree.map(lambda g: -0.1 * g, gradient(ahead, data))
     for a, b in zip(jax.tree.leaves(update), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-15)
     assert rule.equivariant
     assert not rules.sam(optax.adam(0.1), rho=0.1).equivariant
     with pytest.raises(ValueError, match="grad_fn"):
-        rule.update(here, rule.init(net), net)
+        updated(rule, here, net)
 
 
 def test_per_matrix_has_one_norm_per_edge_where_optax_has_one_per_stack(values: dict[str, Any]):

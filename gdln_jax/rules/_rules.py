@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, ArrayLike, Int
+from jaxtyping import Array, Int
 
 from gdln_jax._checks import check_choice, check_integer, check_positive_if_known, is_concrete
 from gdln_jax._linalg import quotient
@@ -24,7 +24,8 @@ from gdln_jax.rules._rows import (
 from gdln_jax.rules._rule import Rule, make_rule
 from gdln_jax.rules._spectral import inverse_fourth_root, newton_schulz, polar, unit_norm
 
-Rate = ArrayLike | optax.Schedule
+Number = float | int | Array
+Rate = Number | optax.Schedule
 LearningRate = Rate | Mapping[str, Rate]
 Coefficients = Sequence[float] | Sequence[Sequence[float]]
 MUON = (3.4445, -4.7750, 2.0315)
@@ -33,10 +34,10 @@ MUON = (3.4445, -4.7750, 2.0315)
 def sgd(
     learning_rate: LearningRate,
     *,
-    momentum: ArrayLike = 0.0,
+    momentum: Number = 0.0,
     nesterov: bool = False,
-    weight_decay: ArrayLike = 0.0,
-    clip: ArrayLike | None = None,
+    weight_decay: Number = 0.0,
+    clip: Number | None = None,
 ) -> Rule:
     r"""Make gradient descent, with momentum, weight decay and a bound on the gradient's norm.
 
@@ -84,14 +85,14 @@ def muon(
     learning_rate: LearningRate,
     *,
     method: str = "newton_schulz",
-    momentum: ArrayLike = 0.95,
+    momentum: Number = 0.95,
     nesterov: bool = True,
     ns_coeffs: Coefficients = MUON,
     ns_steps: int = 5,
     eps: float = 1e-8,
     cutoff: float = 1e-9,
     shape_factor: str | float | None = None,
-    weight_decay: ArrayLike = 0.0,
+    weight_decay: Number = 0.0,
 ) -> Rule:
     r"""Make Muon: momentum whose singular values are brought near 1, for every weight matrix.
 
@@ -160,7 +161,7 @@ def muon(
 
 
 def normalized(
-    learning_rate: LearningRate, *, momentum: ArrayLike = 0.0, weight_decay: ArrayLike = 0.0
+    learning_rate: LearningRate, *, momentum: Number = 0.0, weight_decay: Number = 0.0
 ) -> Rule:
     r"""Make descent with the gradient of every matrix over its Frobenius norm, 0 where it is 0.
 
@@ -201,7 +202,7 @@ class ShampooState(NamedTuple):
     right: tuple[Array, ...]
 
 
-def shampoo(learning_rate: LearningRate, *, eps: ArrayLike, decay: ArrayLike | None = None) -> Rule:
+def shampoo(learning_rate: LearningRate, *, eps: Number, decay: Number | None = None) -> Rule:
     r"""Make Shampoo: $W \leftarrow W - \eta (L + \epsilon)^{-1/4} G (R + \epsilon)^{-1/4}$.
 
     L and R sum $G G^T$ and $G^T G$ of every matrix. On a mode that is Adagrad,
@@ -234,16 +235,17 @@ def shampoo(learning_rate: LearningRate, *, eps: ArrayLike, decay: ArrayLike | N
     def init(params: optax.Params) -> ShampooState:
         stacks = jax.tree.leaves(params)
         return ShampooState(
-            *(tuple(jnp.zeros_like(squares(g, left)) for g in stacks) for left in (True, False))
+            *(tuple(0 * squares(g, left) for g in stacks) for left in (True, False))
         )
 
     def update(
-        updates: optax.Updates, state: ShampooState, _: optax.Params | None = None
+        updates: optax.Updates, state: Any, params: optax.Params | None = None
     ) -> tuple[optax.Updates, ShampooState]:
+        del params
         stacks, structure = jax.tree.flatten(updates)
         sums = [
-            tuple(keep * a + take * squares(g, k == 0) for a, g in zip(kept, stacks, strict=True))
-            for k, kept in enumerate(state)
+            tuple(keep * a + take * squares(g, left) for a, g in zip(kept, stacks, strict=True))
+            for kept, left in ((state.left, True), (state.right, False))
         ]
         moved = [_preconditioned(g, a, b, eps) for g, a, b in zip(stacks, *sums, strict=True)]
         return structure.unflatten(moved), ShampooState(*sums)
@@ -253,7 +255,7 @@ def shampoo(learning_rate: LearningRate, *, eps: ArrayLike, decay: ArrayLike | N
     return make_rule("shampoo", settings, chained)
 
 
-def _preconditioned(g: Array, left: Array, right: Array, eps: ArrayLike) -> Array:
+def _preconditioned(g: Array, left: Array, right: Array, eps: Number) -> Array:
     if g.ndim == 2:
         return g / jnp.sqrt(eps + left)
     roots = inverse_fourth_root(left, eps), inverse_fourth_root(right, eps)
@@ -262,7 +264,7 @@ def _preconditioned(g: Array, left: Array, right: Array, eps: ArrayLike) -> Arra
     )
 
 
-def sam(inner: optax.GradientTransformation, *, rho: ArrayLike) -> Rule:
+def sam(inner: optax.GradientTransformation, *, rho: Number) -> Rule:
     r"""Make sharpness-aware minimisation: `inner` with the gradient at $W + \rho\, G/\|G\|$.
 
     The norm is over all edges. The state of `inner` sees that second gradient only. It costs a
@@ -328,7 +330,7 @@ def per_matrix(transformation: optax.GradientTransformation) -> Rule:
 
     def update(
         updates: optax.Updates,
-        state: tuple[optax.OptState, ...],
+        state: Any,
         params: optax.Params | None = None,
         **extra: Any,
     ) -> tuple[optax.Updates, tuple[optax.OptState, ...]]:
@@ -342,7 +344,9 @@ def per_matrix(transformation: optax.GradientTransformation) -> Rule:
             step, new = jax.vmap(one, in_axes=(0, 0, None if w is None else 0))(
                 _as_matrices(g), s, shown
             )
-            moved.append(step if g.ndim == 3 else jnp.diagonal(step, axis1=-2, axis2=-1))
+            moved.append(
+                step if g.ndim == 3 else jnp.diagonal(jnp.asarray(step), axis1=-2, axis2=-1)
+            )
             states.append(new)
         return structure.unflatten(moved), tuple(states)
 
@@ -358,60 +362,67 @@ def _as_matrices(stack: Array) -> Array:
 class StepState(NamedTuple):
     """The number of the step."""
 
-    count: Int[Array, ""]
+    steps: Int[Array, ""]
+
+
+class AverageState(NamedTuple):
+    """Number of steps, and the running average of gradients."""
+
+    steps: Int[Array, ""]
+    average: optax.Updates
 
 
 def _step_size(learning_rate: LearningRate) -> optax.GradientTransformation:
     """Multiply by minus the rate of each edge at this step."""
 
-    def at(rate: Rate, count: Array) -> ArrayLike:
-        return rate(count) if callable(rate) else rate
+    def at(rate: Rate, count: Array) -> Array:
+        return jnp.asarray(rate(count) if callable(rate) else rate)
 
     def init(params: optax.Params) -> StepState:
         check_rates(params, learning_rate)
         return StepState(jnp.zeros((), jnp.int32))
 
     def update(
-        updates: optax.Updates, state: StepState, _: optax.Params | None = None
+        updates: optax.Updates, state: Any, params: optax.Params | None = None
     ) -> tuple[optax.Updates, StepState]:
+        del params
+
         def scaled(stack: Array, row: Rows) -> Array:
             if not isinstance(learning_rate, Mapping):
-                return -at(learning_rate, state.count) * stack
-            rates = [at(rate_of(learning_rate, name), state.count) for name in row.names]
-            return -beside(jnp.stack([jnp.asarray(rate) for rate in rates]), stack) * stack
+                return -at(learning_rate, state.steps).astype(stack.dtype) * stack
+            rates = [at(rate_of(learning_rate, name), state.steps) for name in row.names]
+            return -beside(jnp.stack(rates), stack) * stack
 
-        return map_stacks(scaled, updates), StepState(optax.safe_increment(state.count))
+        return map_stacks(scaled, updates), StepState(_one_more(state))
 
     return optax.GradientTransformation(init, update)
 
 
+def _one_more(state: StepState | AverageState) -> Array:
+    return jnp.asarray(optax.safe_increment(state.steps))
+
+
 def _decoupled(
-    steps: list[optax.GradientTransformation], weight_decay: ArrayLike, learning_rate: LearningRate
+    steps: list[optax.GradientTransformation], weight_decay: Number, learning_rate: LearningRate
 ) -> optax.GradientTransformationExtraArgs:
     decay = [] if _is_zero(weight_decay) else [optax.add_decayed_weights(weight_decay)]
     return optax.chain(*steps, *decay, _step_size(learning_rate))
 
 
-class AverageState(NamedTuple):
-    """Number of steps, and the running average of gradients."""
-
-    count: Int[Array, ""]
-    average: optax.Updates
-
-
-def _corrected_average(decay: ArrayLike, nesterov: bool) -> optax.GradientTransformation:
+def _corrected_average(decay: Number, nesterov: bool) -> optax.GradientTransformation:
     """The momentum of `optax.contrib.scale_by_muon`: an average with both bias corrections."""
 
     def init(params: optax.Params) -> AverageState:
         return AverageState(jnp.zeros((), jnp.int32), optax.tree.zeros_like(params))
 
     def update(
-        updates: optax.Updates, state: AverageState, _: optax.Params | None = None
+        updates: optax.Updates, state: Any, params: optax.Params | None = None
     ) -> tuple[optax.Updates, AverageState]:
+        del params
         average = optax.tree.update_moment(updates, state.average, decay, 1)
-        count = optax.safe_increment(state.count)
+        count = _one_more(state)
         if nesterov:
-            ahead = optax.tree.bias_correction(average, decay, optax.safe_increment(count))
+            ahead = optax.tree.bias_correction(average, decay, count + 1)
             now = optax.tree.bias_correction(updates, decay, count)
             moved = jax.tree.map(lambda m, g: decay * m + (1 - decay) * g, ahead, now)
         else:
@@ -421,7 +432,7 @@ def _corrected_average(decay: ArrayLike, nesterov: bool) -> optax.GradientTransf
     return optax.GradientTransformation(init, update)
 
 
-def _bounded(updates: optax.Updates, largest: ArrayLike) -> optax.Updates:
+def _bounded(updates: optax.Updates, largest: Number) -> optax.Updates:
     size = global_norm(updates)
     share = jnp.where(size > largest, largest / jnp.where(size > largest, size, 1.0), 1.0)
     return jax.tree.map(lambda g: share * g, updates)
@@ -452,13 +463,13 @@ def _check_rate(learning_rate: LearningRate) -> None:
             )
 
 
-def _check_momentum(momentum: ArrayLike) -> None:
+def _check_momentum(momentum: Number) -> None:
     _check_not_negative(momentum=momentum)
     if is_concrete(momentum) and float(momentum) >= 1:
         raise ValueError(f"momentum is {momentum!r}; it must lie in [0, 1).")
 
 
-def _check_not_negative(**values: ArrayLike) -> None:
+def _check_not_negative(**values: Number) -> None:
     for name, value in values.items():
         if not is_concrete(value):
             continue
@@ -467,5 +478,5 @@ def _check_not_negative(**values: ArrayLike) -> None:
             raise ValueError(f"{name} is {value!r}; it must be a finite number of at least 0.")
 
 
-def _is_zero(value: ArrayLike) -> bool:
+def _is_zero(value: Number) -> bool:
     return is_concrete(value) and float(value) == 0

@@ -86,7 +86,7 @@ def _kept(cutoff: float, g: Array) -> tuple[Array, Array, Array, Array]:
     return u * kept[..., None, :], s, v * kept[..., :, None], kept
 
 
-def inverse_fourth_root(a: Array, eps: float) -> Array:
+def inverse_fourth_root(a: Array, eps: float | int | Array) -> Array:
     """(A + eps)^(-1/4) of symmetric matrices (..., n, n) without negative eigenvalues."""
     values, vectors = jnp.linalg.eigh(a)
     scaled = vectors * (jnp.maximum(values, 0.0) + eps)[..., None, :] ** -0.25
