@@ -194,7 +194,7 @@ def _reduced(m: int, k: int, goal: float | None, quick: bool) -> list[Row]:
                 "(c) SciPy solve_ivp over path pairs", cold, warm, other, goal=goal, gap=gap,
                 note=f"Without reduce(), {finding:.2g} s, and the baseline's table of pairs, "
                 f"{tabulating:.2g} s. The baseline called its slope {calls} times, ours took "
-                f"{int(run.steps)} steps; rtol {rtol:g} for both.",
+                f"{int(run.stats['num_steps'])} steps; rtol {rtol:g} for both.",
             )
         )  # fmt: skip
     return rows

@@ -18,6 +18,7 @@ from gdln_jax._train import flow_time as flow_time
 from gdln_jax._train import LostUpdatesWarning as LostUpdatesWarning
 from gdln_jax._solution import Trajectory as Trajectory
 from gdln_jax._solution import STATUS as STATUS
+from gdln_jax._solution import SolveError as SolveError
 from gdln_jax._solution import PlateauWarning as PlateauWarning
 from gdln_jax._paths import path_statistics as path_statistics
 from gdln_jax._paths import PathStatistics as PathStatistics

@@ -1,43 +1,49 @@
 """Gradient flow: tau dW/dt = -dL/dW for any pytree and any loss, by diffrax (SCIENCE 1)."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from gdln_jax._checks import check_integer, check_positive_if_known, is_concrete
+from gdln_jax._checks import check_positive_if_known
 from gdln_jax._data.boundary import check_model
 from gdln_jax._data.schedule import Schedule, at_time
 from gdln_jax._network.losses import arranged, check_loss, mse, one_number
 from gdln_jax._ode import (
     MAX_STEPS,
-    check_resolved,
+    Settings,
     checked_times,
-    default_rtol,
-    default_solver,
     has_kinks,
-    smallest_scale,
+    settings,
     solve,
 )
-from gdln_jax._solution import DIVERGED, GAVE_UP, OK, Trajectory, keeps_models, warn_of_plateau
+from gdln_jax._solution import (
+    DIVERGED,
+    GAVE_UP,
+    OK,
+    Trajectory,
+    check_measure,
+    keeps_models,
+    raise_if_failed,
+    warn_of_plateau,
+)
 
 
 def gradient_flow(
-    model: Any,
-    data: Any,
+    model: PyTree,
+    data: object,
     ts: ArrayLike | Sequence[float | int],
     *,
-    loss: Callable[[Any, Any], Array] = mse,
+    loss: Callable[..., Array] = mse,
     tau: ArrayLike = 1.0,
     solver: diffrax.AbstractSolver | None = None,
     rtol: ArrayLike | None = None,
     atol: ArrayLike | None = None,
-    measure: Callable[[Any], Any] | None = None,
+    measure: Callable[..., PyTree] | None = None,
     keep_models: bool | None = None,
     max_steps: int = MAX_STEPS,
     adjoint: diffrax.AbstractAdjoint | None = None,
@@ -74,106 +80,99 @@ def gradient_flow(
       failed member has status 2 and NaN in everything it could not reach.
     - `progress`: show diffrax's text progress meter.
 
-    **Raises:** `ValueError` for times that do not increase or bad tolerances; `RuntimeError`
+    **Raises:** `ValueError` for times that do not increase or bad tolerances; `SolveError`
     with the reason and the time reached when the solver gives up. Warns `PlateauWarning` when
     the run ends before anything is learned (one run only, not under `jit` or `vmap`).
     """
     check_model(model)
     check_loss(loss)
+    check_measure(measure)
     times = checked_times(ts)
-    check_positive_if_known(rtol=rtol, atol=atol, tau=tau)
+    check_positive_if_known(tau=tau)
     if isinstance(data, Schedule):
         data.check_unit("times", "gradient_flow")
         if hasattr(model, "graph"):
             data.validate(model.graph)
     else:
         data = arranged(model, data, loss)
-    max_steps = check_integer(max_steps, "max_steps", minimum=1)
     weights = [w for w in jax.tree.leaves(model) if eqx.is_inexact_array(w)]
     if not weights:
         raise ValueError("model has no floating-point array, so there is nothing to learn.")
     dtype = np.result_type(*(w.dtype for w in weights))
-    check_resolved(rtol, dtype)
-    kinks = has_kinks(model)
-    rtol = jnp.asarray(default_rtol(dtype, kinks) if rtol is None else rtol, dtype)
-    atol = rtol * smallest_scale(weights) if atol is None else jnp.asarray(atol, dtype)
-    solver = default_solver(dtype, kinks) if solver is None else solver
+    setup = settings(
+        dtype,
+        rtol=rtol,
+        atol=atol,
+        solver=solver,
+        adjoint=adjoint,
+        max_steps=max_steps,
+        kinks=has_kinks(model),
+    )
     keep = keeps_models(keep_models, measure, model, times.shape[0])
     meter = diffrax.TextProgressMeter() if progress else diffrax.NoProgressMeter()
     trajectory, reached = _solve(
-        model, data, jnp.asarray(times, dtype), jnp.asarray(tau, dtype), rtol, atol,
-        loss, solver, measure, keep, max_steps, adjoint, meter,
-    )  # fmt: skip
-    if throw and is_concrete((trajectory, reached)) and int(trajectory.status) != OK:
-        raise RuntimeError(_failure(trajectory, float(reached), max_steps, kinks))
+        model,
+        data,
+        jnp.asarray(times, dtype),
+        jnp.asarray(tau, dtype),
+        setup,
+        loss,
+        measure,
+        keep,
+        meter,
+    )
+    if throw:
+        raise_if_failed(trajectory, lambda: _failure(trajectory, float(reached), setup))
     warn_of_plateau(trajectory, model, data, loss)
     return trajectory
 
 
 @eqx.filter_jit
 def _solve(
-    model: Any,
-    data: Any,
+    model: PyTree,
+    data: object,
     ts: Float[Array, " time"],
     tau: Array,
-    rtol: Array,
-    atol: Array,
-    loss: Callable,
-    solver: diffrax.AbstractSolver,
-    measure: Callable | None,
+    setup: Settings,
+    loss: Callable[..., Array],
+    measure: Callable[..., PyTree] | None,
     keep: bool,
-    max_steps: int,
-    adjoint: diffrax.AbstractAdjoint | None,
     meter: diffrax.AbstractProgressMeter,
 ) -> tuple[Trajectory, Array]:
     moving, still = eqx.partition(model, eqx.is_inexact_array)
 
-    def value(here: Any, data: Any, t: Any) -> Array:
+    def value(here: PyTree, data: object, t: Array) -> Array:
         return one_number(loss(here, at_time(data, t)))
 
-    def velocity(t: Any, y: Any, args: Any) -> Any:
+    def velocity(t: Array, y: PyTree, args: tuple[object, Array]) -> PyTree:
         data, tau = args
         gradient = eqx.filter_grad(value)(eqx.combine(y, still), data, t)
         return jax.tree.map(lambda g: -g / tau, gradient)
 
-    def look(t: Any, y: Any, args: Any) -> tuple[Any, ...]:
+    def look(t: Array, y: PyTree, args: tuple[object, Array]) -> tuple[PyTree, ...]:
         here = eqx.combine(y, still)
         measured = None if measure is None else measure(here)
         return value(here, args[0], t), measured, y if keep else None
 
-    run = solve(
-        velocity,
-        moving,
-        ts,
-        (data, tau),
-        rtol=rtol,
-        atol=atol,
-        solver=solver,
-        look=look,
-        jumps=data.switches.astype(ts.dtype) if isinstance(data, Schedule) else None,
-        adjoint=adjoint,
-        max_steps=max_steps,
-        meter=meter,
-    )
+    jumps = data.switches.astype(ts.dtype) if isinstance(data, Schedule) else None
+    run = solve(velocity, moving, ts, (data, tau), setup, look=look, jumps=jumps, meter=meter)
     losses, measured, models = run.saved
     losses = jnp.where(jnp.isfinite(losses), losses, jnp.nan)
     status = jnp.where(run.complete, OK, GAVE_UP)
     status = jnp.where(run.complete & ~jnp.all(jnp.isfinite(losses)), DIVERGED, status)
-    return (
-        Trajectory(
-            ts,
-            losses,
-            eqx.combine(models, still) if keep else None,
-            eqx.combine(run.final, still),
-            measured,
-            status,
-            {k: run.stats[k] for k in ("num_accepted_steps", "num_rejected_steps")},
-        ),
-        run.reached,
+    trajectory = Trajectory(
+        ts=ts,
+        losses=losses,
+        status=status,
+        stats={k: run.stats[k] for k in ("num_accepted_steps", "num_rejected_steps")},
+        models=eqx.combine(models, still) if keep else None,
+        final=eqx.combine(run.final, still),
+        measured=measured,
     )
+    return trajectory, run.reached
 
 
-def _failure(trajectory: Trajectory, reached: float, max_steps: int, kinks: bool) -> str:
+def _failure(trajectory: Trajectory, reached: float, setup: Settings) -> str:
     if not np.isfinite(reached):
         return "the initial weights are not finite, so there is no gradient flow from them."
     steps = {k: int(v) for k, v in trajectory.stats.items()}
@@ -185,12 +184,12 @@ def _failure(trajectory: Trajectory, reached: float, max_steps: int, kinks: bool
             "cannot increase a finite loss, so look for NaN or infinities in the model, the data "
             "or the loss."
         )
-    if taken >= max_steps:
+    if taken >= setup.max_steps:
         used = (
-            f"the gradient flow used up max_steps = {max_steps} at time {reached:.6g} of "
+            f"the gradient flow used up max_steps = {setup.max_steps} at time {reached:.6g} of "
             f"{end:.6g} ({steps})"
         )
-        if kinks:
+        if has_kinks(trajectory.final):
             return (
                 f"{used}: most steps go into kinks, where ReLU units switch and the velocity "
                 "jumps. Their number is proportional to 1/rtol: loosen rtol (the default for "

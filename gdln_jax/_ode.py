@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jaxtyping import Array, ArrayLike
+from jax.typing import DTypeLike
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from gdln_jax._checks import is_concrete
+from gdln_jax._checks import check_integer, check_positive_if_known, is_concrete
 
 # Enough for any plateau; a run that needs more is stiff.
 MAX_STEPS = 200_000
@@ -30,22 +31,73 @@ _RTOL = {np.dtype("float64"): 1e-10, np.dtype("float32"): 1e-5}
 _RTOL_KINKS = 1e-4
 
 
-def has_kinks(model: Any) -> bool:
+def has_kinks(model: PyTree) -> bool:
     """Whether `model`, or a part of it, says `kinks = True`, as `ReLUNetwork` does."""
     parts = jax.tree.leaves(model, is_leaf=lambda part: hasattr(part, "kinks"))
     return any(getattr(part, "kinks", False) is True for part in parts)
 
 
-def default_rtol(dtype: Any, kinks: bool = False) -> float:
+class Settings(eqx.Module):
+    """Tolerances, solver, adjoint and the largest number of steps; made by `settings`.
+
+    An `atol` that is NaN stands for `rtol` times the scale of the start, so that giving a number
+    compiles nothing anew.
+    """
+
+    rtol: Array | np.ndarray
+    atol: Array | np.ndarray
+    solver: diffrax.AbstractSolver
+    adjoint: diffrax.AbstractAdjoint
+    max_steps: int = eqx.field(static=True)
+
+    def controller(self, y0: PyTree, scale: Array | None, **options: Any) -> diffrax.PIDController:
+        """The control of the step size for a run from `y0`, whose size is `scale`."""
+        scale = smallest_scale(jax.tree.leaves(y0)) if scale is None else scale
+        atol = jnp.where(jnp.isnan(self.atol), self.rtol * scale, self.atol)
+        return diffrax.PIDController(rtol=self.rtol, atol=atol, **options)
+
+
+def settings(
+    dtype: DTypeLike,
+    *,
+    rtol: ArrayLike | None = None,
+    atol: ArrayLike | None = None,
+    solver: diffrax.AbstractSolver | None = None,
+    adjoint: diffrax.AbstractAdjoint | None = None,
+    max_steps: int = MAX_STEPS,
+    kinks: bool = False,
+) -> Settings:
+    """Check what the caller gave and fill in the defaults for states of `dtype`.
+
+    Defaults: rtol 1e-10 with `Dopri8` in float64, 1e-5 with `Tsit5` in float32, 1e-4 with `Bosh3`
+    for models with kinks; reverse mode by `RecursiveCheckpointAdjoint`.
+
+    Raises:
+        ValueError: tolerances that are not above 0 or below rounding, `max_steps` below 1.
+    """
+    check_positive_if_known(rtol=rtol, atol=atol)
+    check_resolved(rtol, dtype)
+    kind = np.dtype(dtype)
+    if solver is None:
+        smooth = diffrax.Dopri8() if kind == np.float64 else diffrax.Tsit5()
+        solver = diffrax.Bosh3() if kinks else smooth
+    return Settings(
+        known_array(default_rtol(kind, kinks) if rtol is None else rtol, kind),
+        known_array(np.nan if atol is None else atol, kind),
+        solver,
+        diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
+        check_integer(max_steps, "max_steps", minimum=1),
+    )
+
+
+def default_rtol(dtype: DTypeLike, kinks: bool = False) -> float:
     """The relative tolerance for states of `dtype`: 1e-10 or 1e-5, with kinks 1e-4."""
     return _RTOL_KINKS if kinks else _RTOL.get(np.dtype(dtype), 1e-5)
 
 
-def default_solver(dtype: Any, kinks: bool = False) -> diffrax.AbstractSolver:
-    """`Dopri8` for float64, `Tsit5` for float32, `Bosh3` for models with kinks."""
-    if kinks:
-        return diffrax.Bosh3()
-    return diffrax.Dopri8() if np.dtype(dtype) == np.float64 else diffrax.Tsit5()
+def known_array(value: ArrayLike, dtype: DTypeLike) -> Array | np.ndarray:
+    """`value` in NumPy where it is known: a call of a small problem would else be conversions."""
+    return np.asarray(value, dtype) if is_concrete(value) else jnp.asarray(value, dtype)
 
 
 def smallest_scale(arrays: Iterable[Array]) -> Array:
@@ -58,7 +110,7 @@ def smallest_scale(arrays: Iterable[Array]) -> Array:
     return _smallest_scale([jax.lax.stop_gradient(jnp.asarray(w)) for w in arrays])
 
 
-def smallest_entry(tree: Any) -> Array:
+def smallest_entry(tree: PyTree) -> Array:
     """The smallest entry of `tree` that is not 0, in size: `smallest_scale` of strengths."""
     return smallest_scale([leaf[..., None, None] for leaf in jax.tree.leaves(tree)])
 
@@ -78,7 +130,9 @@ def _smallest_scale(arrays: list[Array]) -> Array:
     return jnp.where(jnp.isfinite(smallest), jnp.clip(smallest, least, 1.0), 1.0)
 
 
-def checked_times(ts: ArrayLike | Sequence[Any], dtype: Any = None) -> Any:
+def checked_times(
+    ts: ArrayLike | Sequence[float | Array], dtype: DTypeLike | None = None
+) -> Array | np.ndarray:
     """Return times as an array (in NumPy where they are known), at least two that increase.
 
     **Raises:** `ValueError` naming the first that does not.
@@ -113,7 +167,7 @@ def check_increasing(ts: np.ndarray | Sequence[float], name: str = "ts") -> None
     )
 
 
-def check_resolved(rtol: Any, dtype: Any) -> None:
+def check_resolved(rtol: Any, dtype: DTypeLike) -> None:
     """Raise `ValueError` for a known relative tolerance below 10 times the rounding of `dtype`."""
     least = 10 * float(jnp.finfo(dtype).eps)
     if rtol is not None and is_concrete(rtol) and float(rtol) < least:
@@ -129,7 +183,7 @@ def check_resolved(rtol: Any, dtype: Any) -> None:
         )
 
 
-class Solution(NamedTuple):
+class Run(NamedTuple):
     """What `solve` found, and how far it came.
 
     - `saved`: what `look` returned at the times, stacked; NaN where the solver did not get to.
@@ -139,41 +193,45 @@ class Solution(NamedTuple):
     - `stats`: numbers of steps, accepted and rejected and all of them.
     """
 
-    saved: Any
-    final: Any
-    reached: Array
-    complete: Array
-    stats: dict[str, Array]
+    saved: PyTree
+    final: PyTree
+    reached: Float[Array, ""]
+    complete: Bool[Array, ""]
+    stats: dict[str, Int[Array, ""]]
 
 
-def _state(t: Array, y: Any, args: Any) -> Any:
+def _state(t: Array, y: PyTree, args: PyTree) -> PyTree:
     del t, args
     return y
 
 
 def solve(
-    velocity: Callable[..., Any],
-    y0: Any,
+    velocity: Callable[..., PyTree],
+    y0: PyTree,
     ts: Array,
-    args: Any = None,
+    args: PyTree,
+    settings: Settings,
     *,
-    rtol: Array | float,
-    atol: Array | float,
-    solver: diffrax.AbstractSolver,
-    look: Callable[..., Any] = _state,
+    scale: Array | None = None,
+    look: Callable[..., PyTree] = _state,
     t0: Array | None = None,
     jumps: Array | None = None,
-    adjoint: diffrax.AbstractAdjoint | None = None,
-    max_steps: int = MAX_STEPS,
     meter: diffrax.AbstractProgressMeter | None = None,
-) -> Solution:
+) -> Run:
     """Solve dy/dt = velocity(t, y, args) from `y0`, with steps that end on every time of `ts`.
 
-    Never raises for what happens on the way: see `Solution`.
+    Never raises for what happens on the way: see `Run`.
 
-    - `ts`: (time,), not decreasing; `y0` holds at `t0`, by default `ts[0]`.
-    - `look`: what to keep at the times, `look(t, y, args)`; by default the state.
-    - `jumps`: times at which `velocity` jumps; no step crosses one.
+    Args:
+        velocity, args: the vector field and its parameters.
+        y0: the state at `t0`, by default `ts[0]`.
+        ts: (time,), not decreasing.
+        settings: tolerances, solver and so on.
+        scale: the size of the start that a default `atol` is relative to; by default
+            `smallest_scale` of `y0`.
+        look: what to keep at the times, `look(t, y, args)`; by default the state.
+        jumps: times at which `velocity` jumps; no step crosses one.
+        meter: diffrax's progress meter.
     """
     # A start that is not finite has no step size at all: replace it, and void the result below.
     sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(y)) for y in jax.tree.leaves(y0)]))
@@ -182,20 +240,18 @@ def solve(
     # in a batch make everyone wait. It has to lie far below the rounding of t, since clipping to
     # the saved times leaves steps of that size.
     dtmin = 1e-25 * jnp.max(jnp.abs(ts))
-    controller = diffrax.PIDController(rtol=rtol, atol=atol, dtmin=dtmin, force_dtmin=False)
+    controller = settings.controller(y0, scale, dtmin=dtmin, force_dtmin=False)
     done = _integrate(
         velocity,
         start,
         ts[0] if t0 is None else t0,
         ts[-1],
         args,
+        settings,
         # Between steps diffrax interpolates, for Dopri8 50 to 1,000 times less accurately than the
         # step itself (measured: 6e-9 against 5e-12 at rtol 1e-10).
-        controller=diffrax.ClipStepSizeController(controller, step_ts=ts, jump_ts=jumps),
-        solver=solver,
-        adjoint=adjoint,
-        max_steps=max_steps,
-        saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=ts, fn=look), diffrax.SubSaveAt(t1=True)]),
+        diffrax.ClipStepSizeController(controller, step_ts=ts, jump_ts=jumps),
+        diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=ts, fn=look), diffrax.SubSaveAt(t1=True)]),
         progress_meter=diffrax.NoProgressMeter() if meter is None else meter,
     )
     assert done.ts is not None
@@ -204,7 +260,7 @@ def solve(
     complete = sound & (done.result == diffrax.RESULTS.successful)
     # What is saved at t1 is saved wherever the solver stopped.
     reached = jnp.where(sound, done.ts[1][0], -jnp.inf)
-    return Solution(
+    return Run(
         jax.tree.map(lambda leaf: _until(complete | (ts <= reached), leaf), saved),
         jax.tree.map(lambda leaf: jnp.where(complete, leaf[0], jnp.nan), final),
         reached,
@@ -214,48 +270,33 @@ def solve(
 
 
 def state_at(
-    velocity: Callable[..., Any],
-    y0: Any,
+    velocity: Callable[..., PyTree],
+    y0: PyTree,
     t0: Array,
     t1: Array,
-    args: Any,
+    args: PyTree,
+    settings: Settings,
     *,
-    rtol: Array | float,
-    atol: Array | float,
-    solver: diffrax.AbstractSolver,
-    adjoint: diffrax.AbstractAdjoint | None = None,
-    max_steps: int = MAX_STEPS,
-) -> Any:
+    scale: Array | None = None,
+) -> PyTree:
     """The state at `t1`, which may be `t0`; differentiable in all but `t1`."""
-    done = _integrate(
-        velocity,
-        y0,
-        t0,
-        t1,
-        args,
-        controller=diffrax.PIDController(rtol=rtol, atol=atol),
-        solver=solver,
-        adjoint=adjoint,
-        max_steps=max_steps,
-        saveat=diffrax.SaveAt(t1=True),
-    )
+    controller = settings.controller(y0, scale)
+    end = diffrax.SaveAt(t1=True)
+    done = _integrate(velocity, y0, t0, t1, args, settings, controller, end)
     return jax.tree.map(lambda leaf: leaf[-1], done.ys)
 
 
 def locate(
-    velocity: Callable[..., Any],
+    velocity: Callable[..., PyTree],
     measure: Callable[..., Array],
     level: Array,
-    y0: Any,
+    y0: PyTree,
     t0: Array,
     t1: Array,
-    args: Any,
+    args: PyTree,
+    settings: Settings,
     *,
-    rtol: Array | float,
-    atol: Array | float,
-    solver: diffrax.AbstractSolver,
-    adjoint: diffrax.AbstractAdjoint | None = None,
-    max_steps: int = MAX_STEPS,
+    scale: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """Find when `measure(t, y, args)` first crosses `level`, in either direction.
 
@@ -265,14 +306,14 @@ def locate(
     # Closed-over parameters become leaves, so that they too can be cut off.
     velocity = eqx.filter_closure_convert(velocity, t0, y0, args)
     measure = eqx.filter_closure_convert(measure, t0, y0, args)
-    velocity, measure, level, y0, t0, t1, args, rtol, atol = jax.tree.map(
+    velocity, measure, level, y0, t0, t1, args, settings, scale = jax.tree.map(
         lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf,
-        (velocity, measure, level, y0, t0, t1, args, rtol, atol),
+        (velocity, measure, level, y0, t0, t1, args, settings, scale),
     )
     first = measure(t0, y0, args) - level
     side = jnp.where(first < 0, -1.0, 1.0)
 
-    def condition(t: Array, y: Any, args: Any, **_: Any) -> Array:
+    def condition(t: Array, y: PyTree, args: PyTree, **_: object) -> Array:
         # In JAX's default float: diffrax compares it with a literal.
         return (side * (measure(t, y, args) - level)).astype(float)
 
@@ -282,11 +323,9 @@ def locate(
         t0,
         t1,
         args,
-        controller=diffrax.PIDController(rtol=rtol, atol=atol),
-        solver=solver,
-        adjoint=adjoint,
-        max_steps=max_steps,
-        saveat=diffrax.SaveAt(t1=True),
+        settings,
+        settings.controller(y0, scale),
+        diffrax.SaveAt(t1=True),
         event=diffrax.Event(condition, root_finder(level.dtype)),
     )
     assert done.ts is not None
@@ -297,7 +336,7 @@ def locate(
     return jnp.where(at_start, t0, done.ts[-1]), reached, failed
 
 
-def root_finder(dtype: Any) -> optx.Bisection:
+def root_finder(dtype: DTypeLike) -> optx.Bisection:
     """What locates an event whose condition falls through 0.
 
     So does, at the end of a run, the placeholder that diffrax puts where no event happened (`flip`
@@ -308,23 +347,20 @@ def root_finder(dtype: Any) -> optx.Bisection:
 
 
 def _integrate(
-    velocity: Callable[..., Any],
-    y0: Any,
+    velocity: Callable[..., PyTree],
+    y0: PyTree,
     t0: Array,
     t1: Array,
-    args: Any,
-    *,
+    args: PyTree,
+    settings: Settings,
     controller: diffrax.AbstractStepSizeController,
-    solver: diffrax.AbstractSolver,
-    adjoint: diffrax.AbstractAdjoint | None,
-    max_steps: int,
     saveat: diffrax.SaveAt,
     **options: Any,
 ) -> diffrax.Solution:
     """The one call of diffrax."""
     return diffrax.diffeqsolve(
         diffrax.ODETerm(velocity),
-        solver,
+        settings.solver,
         t0,
         t1,
         None,
@@ -332,8 +368,8 @@ def _integrate(
         args,
         saveat=saveat,
         stepsize_controller=controller,
-        adjoint=diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
-        max_steps=max_steps,
+        adjoint=settings.adjoint,
+        max_steps=settings.max_steps,
         throw=False,
         **options,
     )

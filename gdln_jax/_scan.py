@@ -1,14 +1,104 @@
-"""Optimisers of optax: which are accepted, and one call for all their signatures."""
+"""Descent by an optimiser of optax: the one loop over steps, one call for all signatures."""
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+Optimizer = optax.GradientTransformation
 
 
-def as_transformation(optimizer: Any) -> optax.GradientTransformation:
+class Descent(NamedTuple):
+    """What `descend` returns.
+
+    - `losses`, `records`: at the steps of `save_points`, stacked.
+    - `final`, `state`: parameters and optimiser state after the last step.
+    """
+
+    losses: Float[Array, " save"]
+    records: PyTree
+    final: PyTree
+    state: PyTree
+
+
+def save_points(steps: int, save_every: int) -> np.ndarray:
+    """Steps at which `descend` keeps a record: every `save_every` steps, and the last."""
+    return np.append(np.arange(0, steps, save_every), steps)
+
+
+def descend(
+    value: Callable[[PyTree, PyTree], Array],
+    start: PyTree,
+    optimizer: Optimizer,
+    steps: int,
+    *,
+    draw: Callable[[Array], PyTree] = lambda number: number,
+    save_every: int = 1,
+    look: Callable[[PyTree], PyTree] = lambda _: None,
+    recorded: Callable[[PyTree, Array], Array] | None = None,
+    state: PyTree = None,
+    first: ArrayLike = 0,
+) -> Descent:
+    """Take `steps` steps of `optimizer` down `value(parameters, draw(step))`, by `lax.scan`.
+
+    Args:
+        value: the loss to descend.
+        start: parameters, a pytree of floating-point arrays.
+        optimizer: from `as_transformation`.
+        steps: how many, at least 1.
+        draw: the data of a step; by default its number.
+        save_every: steps between two records.
+        look: what to record of the parameters beside the loss.
+        recorded: the loss to record, `recorded(parameters, step)`, where that is not `value`, as
+            with batches. `value` comes with the gradient; this costs an evaluation per record.
+        state: optimiser state to go on from; by default that of a start.
+        first: number of the first step.
+    """
+
+    def step(carry: tuple[PyTree, PyTree], number: Array) -> tuple[tuple[PyTree, PyTree], Array]:
+        here, state = carry
+        data = draw(number)
+        loss, gradient = jax.value_and_grad(value)(here, data)
+        updates, state = apply_gradient(
+            optimizer, gradient, state, here, loss, lambda there: value(there, data)
+        )
+        return (optax.apply_updates(here, updates), state), loss
+
+    def segment(
+        carry: tuple[PyTree, PyTree], numbers: Array
+    ) -> tuple[tuple[PyTree, PyTree], tuple[Array, PyTree]]:
+        here = carry[0]
+        seen = look(here)
+        loss = None if recorded is None else recorded(here, numbers[0])
+        carry, losses = jax.lax.scan(step, carry, numbers)
+        return carry, (losses[0] if loss is None else loss, seen)
+
+    carry = (start, initial_state(optimizer, start) if state is None else state)
+    whole, rest = divmod(steps, save_every)
+    numbers = jnp.asarray(first) + jnp.arange(steps)
+    pieces = []
+    if whole:
+        grid = numbers[: whole * save_every].reshape(whole, save_every)
+        carry, piece = jax.lax.scan(segment, carry, grid)
+        pieces.append(piece)
+    if rest:
+        carry, piece = segment(carry, numbers[whole * save_every :])
+        pieces.append(jax.tree.map(lambda leaf: leaf[None], piece))
+    final, state = carry
+    end = jnp.asarray(first) + steps
+    loss = value(final, draw(end)) if recorded is None else recorded(final, end)
+    last = loss, look(final)
+    pieces.append(jax.tree.map(lambda leaf: leaf[None], last))
+    losses, records = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *pieces)
+    return Descent(losses, records, final, state)
+
+
+def as_transformation(optimizer: object) -> Optimizer:
     """The optimiser itself, or what an `optax.MultiSteps` stands for; refuse anything else."""
     if isinstance(optimizer, optax.MultiSteps):
         return optimizer.gradient_transformation()
@@ -19,8 +109,8 @@ def as_transformation(optimizer: Any) -> optax.GradientTransformation:
     return optimizer
 
 
-def initial_state(optimizer: optax.GradientTransformation, params: Any) -> Any:
-    """The optimiser's state for `params`; its complaints in words."""
+def initial_state(optimizer: Optimizer, params: PyTree) -> PyTree:
+    """The optimiser's state for `params`; its errors with their remedy."""
     try:
         return optimizer.init(params)
     except (AttributeError, TypeError) as error:
@@ -28,13 +118,13 @@ def initial_state(optimizer: optax.GradientTransformation, params: Any) -> Any:
 
 
 def apply_gradient(
-    optimizer: optax.GradientTransformation,
-    gradient: Any,
-    state: Any,
-    params: Any,
+    optimizer: Optimizer,
+    gradient: PyTree,
+    state: PyTree,
+    params: PyTree,
     value: Array,
-    value_fn: Callable[[Any], Array],
-) -> tuple[Any, Any]:
+    value_fn: Callable[[PyTree], Array],
+) -> tuple[PyTree, PyTree]:
     """Return updates and the new state.
 
     `value`, `grad` and `value_fn` are the extra arguments of optax, which line searches and

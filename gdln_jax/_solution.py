@@ -1,17 +1,30 @@
-"""The result of gradient flow or training: times, losses, and the models as far as asked for."""
+"""What solvers and training return: times, losses, a status, and what was asked for.
 
+A run that fails raises `SolveError`, or with `throw=False`, and always under `jit` and `vmap`,
+says so in its `status` and holds NaN wherever it did not get to.
+"""
+
+import itertools
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import equinox as eqx
+import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
+from gdln_jax._checks import is_concrete
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.schedule import Schedule
+from gdln_jax._graph import Graph
+from gdln_jax._network.gated import GatedNetwork
+from gdln_jax._version import __version__
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 # Trajectories of whole models above this size (per run) are not kept unless asked for.
 KEEP_BYTES = 256 * 2**20
@@ -22,22 +35,43 @@ FLAT = 0.01
 OK, DIVERGED, GAVE_UP = 0, 1, 2
 STATUS = {OK: "ok", DIVERGED: "diverged (loss is not finite)", GAVE_UP: "the solver gave up"}
 
+Model = PyTree
+
+
+@runtime_checkable
+class ByEdge(Protocol):
+    """One array per edge: weights, or strengths; `core` axes of each are no batch axes."""
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def core(self) -> int: ...
+    def __getitem__(self, name: str) -> Array: ...
+
+
+class SolveError(RuntimeError):
+    """A run that did not get to its end: training diverged, or an ODE solver gave up.
+
+    `solution` is what there is of the run, as `throw=False` returns it: NaN where it did not get
+    to. It is None where nothing was kept.
+    """
+
+    def __init__(self, message: str, solution: "Solution | None" = None):
+        super().__init__(message)
+        self.solution = solution
+
 
 class PlateauWarning(UserWarning):
     """The run ended on the initial plateau: the loss is still that of zero output."""
 
 
-class Trajectory(SeveralArrays, eqx.Module):
-    """A learning run, continuous or discrete.
+class Solution(SeveralArrays, eqx.Module):
+    """A learning run of any kind.
 
-    - `ts`: (time,), units of time for `gradient_flow`, steps for `train`.
+    - `ts`: (time,), units of time for flows, numbers of steps for discrete training.
     - `losses`: (time,), NaN where the run had already failed.
-    - `models`: the model at every `ts`, stacked along a leading axis; `None` when not kept.
-    - `final`: the model at the last time.
-    - `measured`: what `measure` returned at every `ts`, stacked; `None` without one.
-    - `status`: 0 ok, 1 diverged, 2 the solver gave up.
+    - `status`: 0 ok, 1 diverged, 2 the solver gave up: keys of `gdln.STATUS`.
     - `stats`: numbers of steps taken and rejected, where the solver counts them.
-    - `optimizer_state`: that of `train` after the last step, for `train(..., resume=)`.
 
     Under `vmap` every array has the batch axes in front and a failed member spoils no other:
     look at `status`.
@@ -45,25 +79,78 @@ class Trajectory(SeveralArrays, eqx.Module):
 
     ts: Float[Array, "*batch time"] | Int[Array, "*batch time"]
     losses: Float[Array, "*batch time"]
-    models: Any
-    final: Any
-    measured: Any
     status: Int[Array, "*batch"]
     stats: dict[str, Int[Array, "*batch"]]
-    optimizer_state: Any = None
 
-    def model(self, index: int) -> Any:
-        """Return the model at `ts[index]` of an unbatched run."""
-        if self.models is None:
-            raise ValueError(
-                "the models of this run were not kept (only `final` was): pass keep_models=True, "
-                "or measure= a function of the model."
-            )
-        return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, self.models)
+    def product(self, path: Sequence[str]) -> Array:
+        """Return the product of what the edges of `path` hold, at every time of `ts`.
 
-    def __repr__(self) -> str:
-        kept = "models kept" if self.models is not None else "final model kept"
-        lines = [f"{self.ts.shape[-1]} times", kept]
+        Args:
+            path: names of edges, the first to act first; each begins where the one before ends.
+
+        Returns:
+            Of networks W_last ... W_first, (time, |target|, |source|); of strengths their
+            products (time, mode), of mode matrices (time, mode, mode).
+
+        Raises:
+            ValueError: models that were not kept or have no edges; names that form no path.
+        """
+        return _product(self._edges(), path)
+
+    def to_xarray(self) -> "xr.Dataset":
+        """Return the run as an xarray `Dataset`, which writes itself to netCDF.
+
+        The dimension `time` holds `ts`; axes of a batch come first, as `batch_0`, ...; attributes
+        name the clock and the versions of gdln_jax and JAX that computed it.
+
+        Raises:
+            ValueError: values that cannot be seen, under `jit` or `vmap`.
+        """
+        import xarray as xr
+
+        if not is_concrete(self):
+            raise ValueError("to_xarray() needs values and cannot run under jit, grad or vmap.")
+        batch = [f"batch_{k}" for k in range(self.losses.ndim - 1)]
+        times = np.asarray(self.ts)
+        steps = np.issubdtype(times.dtype, np.integer)
+        clock = {"units": "steps" if steps else "time, in the units of tau"}
+        shared = times.ndim == 1 or np.all(times == times.reshape(-1, times.shape[-1])[0])
+        if shared:
+            times = times.reshape(-1, times.shape[-1])[0]
+        data = {
+            "losses": (("time",), self.losses),
+            "status": ((), self.status),
+            **{name: ((), value) for name, value in self.stats.items()},
+            **self._contents(),
+        }
+        status = "; ".join(f"{code}: {words}" for code, words in STATUS.items())
+        variables: dict[str, tuple[Any, ...]] = {
+            name: ([*batch, *dims], np.asarray(value)) for name, (dims, value) in data.items()
+        }
+        variables["status"] += ({"long_name": status},)
+        coords: dict[str, Any] = self._coordinates()
+        if shared:
+            coords["time"] = ("time", times, clock)
+        else:
+            variables["ts"] = ([*batch, "time"], times, clock)
+        attrs = {"kind": type(self).__name__, "gdln_jax": __version__, "jax": jax.__version__}
+        return xr.Dataset(variables, coords, attrs)
+
+    def _edges(self) -> ByEdge:
+        """What each edge holds at every time."""
+        raise NotImplementedError
+
+    def _contents(self) -> dict[str, tuple[tuple[str, ...], Array]]:
+        """What `to_xarray` holds beside the losses: name -> (dimensions, values)."""
+        raise NotImplementedError
+
+    def _coordinates(self) -> dict[str, Any]:
+        """Labels of the dimensions of `_contents`."""
+        return {}
+
+    def _described(self) -> list[str]:
+        """Times, losses and status for `repr`."""
+        lines = [f"{self.ts.shape[-1]} times"]
         if not isinstance(self.losses, jax.core.Tracer) and isinstance(self.losses, jax.Array):
             if self.losses.ndim == 1:
                 lines.append(f"loss {float(self.losses[0]):.6g} -> {float(self.losses[-1]):.6g}")
@@ -71,10 +158,109 @@ class Trajectory(SeveralArrays, eqx.Module):
                 lines.append(f"batch {self.losses.shape[:-1]}")
             codes, counts = np.unique(np.asarray(self.status), return_counts=True)
             lines += [f"{n} x {STATUS[int(c)]}" for c, n in zip(codes, counts, strict=True)]
-        return f"Trajectory({', '.join(lines)})"
+        return lines
 
 
-def keeps_models(keep: bool | None, measure: Callable | None, model: Any, saves: int) -> bool:
+class Trajectory(Solution):
+    """A learning run of a model, continuous (`gradient_flow`) or discrete (`train`).
+
+    Beside what every `Solution` has:
+
+    - `models`: the model at every `ts`, stacked along a leading axis; `None` when not kept.
+    - `final`: the model at the last time.
+    - `measured`: what `measure` returned at every `ts`, stacked; `None` without one.
+    - `optimizer_state`: that of `train` after the last step, for `train(..., resume=)`.
+    """
+
+    models: Model | None
+    final: Model
+    measured: PyTree | None
+    optimizer_state: PyTree = None
+
+    def model(self, index: int) -> Model:
+        """Return the model at `ts[index]` of an unbatched run."""
+        return jax.tree.map(
+            lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, self._kept_models()
+        )
+
+    def _kept_models(self) -> Model:
+        if self.models is None:
+            raise ValueError(
+                "the models of this run were not kept (only `final` was): pass keep_models=True, "
+                "or measure= a function of the model."
+            )
+        return self.models
+
+    def _edges(self) -> ByEdge:
+        models = self._kept_models()
+        if not isinstance(models, GatedNetwork):
+            raise ValueError(
+                f"the models of this run are of type {type(models).__name__}, which has no edges "
+                "of a graph; pass measure= the product that you want."
+            )
+        return models.weights
+
+    def _contents(self) -> dict[str, tuple[tuple[str, ...], Array]]:
+        contents = {}
+        if isinstance(self.models, GatedNetwork):
+            for edge in self.models.graph.edges:
+                dims = ("time", f"unit of {edge.target}", f"unit of {edge.source}")
+                contents[f"weights[{edge.name}]"] = (dims, self.models.weights[edge.name])
+        elif self.models is not None:
+            contents |= self._leaves("models", self.models)
+        return contents | self._leaves("measured", self.measured)
+
+    def _leaves(self, name: str, tree: PyTree) -> dict[str, tuple[tuple[str, ...], Array]]:
+        batch = self.losses.ndim - 1
+        found = {}
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            if eqx.is_array(leaf):
+                full = name + jax.tree_util.keystr(path)
+                inner = (f"{full} axis {k}" for k in range(leaf.ndim - batch - 1))
+                found[full] = (("time", *inner), leaf)
+        return found
+
+    def __repr__(self) -> str:
+        kept = "models kept" if self.models is not None else "final model kept"
+        first, *rest = self._described()
+        return f"Trajectory({', '.join([first, kept, *rest])})"
+
+
+def raise_if_failed(solution: Solution, reason: Callable[[], str]) -> None:
+    """Raise `SolveError` with `reason()` for one run whose status is known and is not 0."""
+    if is_concrete(solution) and int(solution.status) != OK:
+        raise SolveError(reason(), solution)
+
+
+def _product(arrays: ByEdge, path: Sequence[str]) -> Array:
+    if isinstance(path, str) or not isinstance(path, Sequence) or not len(path):
+        raise ValueError(
+            f"path is {path!r}; pass the names of its edges in order, such as ['x->h', 'h->y']."
+        )
+    edges = [arrays.graph.edge(name) for name in path]
+    for before, after in itertools.pairwise(edges):
+        if before.target != after.source:
+            raise ValueError(
+                f"path is broken: {before.name!r} ends at {before.target!r}, and {after.name!r} "
+                f"begins at {after.source!r}."
+            )
+    multiply = jnp.multiply if arrays.core == 1 else jnp.matmul
+    total = arrays[edges[0].name]
+    for edge in edges[1:]:
+        total = multiply(arrays[edge.name], total)
+    return total
+
+
+def check_measure(measure: object) -> None:
+    """Raise `ValueError` unless `measure` is None or can be called."""
+    if measure is not None and not callable(measure):
+        raise ValueError(
+            f"measure is {measure!r}; pass a function of the model, such as lambda net: "
+            "net.weights['x->h']."
+        )
+
+
+def keeps_models(keep: bool | None, measure: object, model: Model, saves: int) -> bool:
     """Decide whether to stack the models: as asked, else if small and nothing is measured."""
     if keep is not None:
         return keep
@@ -83,7 +269,9 @@ def keeps_models(keep: bool | None, measure: Callable | None, model: Any, saves:
     return measure is None and size <= KEEP_BYTES
 
 
-def warn_of_plateau(trajectory: Trajectory, model: Any, data: Any, loss: Callable) -> None:
+def warn_of_plateau(
+    trajectory: Trajectory, model: Model, data: object, loss: Callable[..., Array]
+) -> None:
     """Warn, for one run whose values can be seen, when it ends where a network of weights 0 is.
 
     A flat loss is no proof (a trained network has one too), so it is held against that of the

@@ -5,7 +5,6 @@ the implicit function theorem, whatever located the root.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -17,18 +16,18 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
-from gdln_jax._checks import check_integer, check_positive_if_known, is_concrete
+from gdln_jax._checks import is_concrete
 from gdln_jax._ode import (
     MAX_STEPS,
+    Settings,
     check_increasing,
-    check_resolved,
-    default_rtol,
-    default_solver,
     locate,
     root_finder,
+    settings,
     smallest_scale,
     state_at,
 )
+from gdln_jax._solution import SolveError
 
 
 class Crossing(eqx.Module):
@@ -53,7 +52,7 @@ def time_to(
     ode: Callable[..., PyTree] | None = None,
     y0: PyTree | None = None,
     measure: Callable[..., Array] | None = None,
-    args: Any = None,
+    args: PyTree = None,
     t0: ArrayLike = 0.0,
     t1: ArrayLike | None = None,
     search: Float[Array, " time"] | np.ndarray | None = None,
@@ -112,29 +111,19 @@ def time_to(
             missing or belongs to the other; a level or a time that is NaN, ``t1`` not after
             ``t0``, times ``search`` that do not increase, tolerances that are not positive or
             below rounding; a curve that is NaN before it crosses (traced: its time is NaN).
-        RuntimeError: the ODE solver gave up.
+        SolveError: the ODE solver gave up.
     """
     _check_arguments(curve, ode, y0, measure, t1, search)
     _check_values(level, t0, t1, search)
-    max_steps = check_integer(max_steps, "max_steps", minimum=1)
     if curve is not None:
         return _of_curve(curve, jnp.asarray(level), args, t0, t1, search)
     assert ode is not None
     assert measure is not None
     y0 = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf, 1.0)), y0)
     dtype = jnp.result_type(*jax.tree.leaves(y0))
-    check_positive_if_known(rtol=rtol, atol=atol)
-    check_resolved(rtol, dtype)
-    rtol = jnp.asarray(default_rtol(dtype) if rtol is None else rtol, dtype)
-    atol = rtol * _scale(y0) if atol is None else jnp.asarray(atol, dtype)
-    solver = default_solver(dtype) if solver is None else solver
-    setup = {
-        "rtol": rtol,
-        "atol": atol,
-        "solver": solver,
-        "adjoint": adjoint,
-        "max_steps": max_steps,
-    }
+    setup = settings(
+        dtype, rtol=rtol, atol=atol, solver=solver, adjoint=adjoint, max_steps=max_steps
+    )
     start, stop, levels = (jnp.asarray(value, dtype) for value in (t0, t1, level))
 
     def one(value: Array) -> tuple[Array, Array, Array]:
@@ -142,7 +131,7 @@ def time_to(
 
     times, reached, failed = one(levels) if levels.ndim == 0 else jnp.vectorize(one)(levels)
     if throw and not isinstance(failed, Tracer) and bool(jnp.any(failed)):
-        raise RuntimeError(
+        raise SolveError(
             f"the ODE solver gave up before t1 = {t1} (max_steps = {max_steps}) and before the "
             "level was crossed; raise max_steps, loosen rtol, or give a stiff solver."
         )
@@ -150,7 +139,7 @@ def time_to(
 
 
 def until_learned(
-    remaining: Callable[[Any, PyTree, Any], Float[Array, " mode"]], level: float | int = 0.01
+    remaining: Callable[[Array, PyTree, PyTree], Float[Array, " mode"]], level: float | int = 0.01
 ) -> diffrax.Event:
     """Build the diffrax event that ends a run once EVERY mode is learned to within ``level``.
 
@@ -174,7 +163,7 @@ def until_learned(
     if not level > 0:
         raise ValueError(f"level is {level!r}; it must be above 0 (an exact 0 is never reached).")
 
-    def condition(t: Any, y: PyTree, args: Any, **_: Any) -> Scalar:
+    def condition(t: Array, y: PyTree, args: PyTree, **_: object) -> Scalar:
         return (jnp.max(remaining(t, y, args)) - level).astype(float)
 
     return diffrax.Event(condition, root_finder(jnp.result_type(float)), direction=False)
@@ -191,7 +180,9 @@ def unlearned(a: ArrayLike, s: ArrayLike, d: ArrayLike) -> Float[Array, "..."]:
     return jnp.abs(s - d * a) / jnp.where(s == 0, 1.0, jnp.abs(s))
 
 
-def _check_arguments(curve: Any, ode: Any, y0: Any, measure: Any, t1: Any, search: Any) -> None:
+def _check_arguments(
+    curve: object, ode: object, y0: PyTree, measure: object, t1: object, search: object
+) -> None:
     if (curve is None) == (ode is None):
         raise ValueError("give exactly one of curve (a function of t) and ode (a vector field).")
     needed = {"y0": y0, "measure": measure}
@@ -207,7 +198,9 @@ def _check_arguments(curve: Any, ode: Any, y0: Any, measure: Any, t1: Any, searc
         raise ValueError("search belongs to curve; an ode is watched at every step.")
 
 
-def _check_values(level: Any, t0: Any, t1: Any, search: Any) -> None:
+def _check_values(
+    level: ArrayLike, t0: ArrayLike, t1: ArrayLike | None, search: ArrayLike | None
+) -> None:
     for name, value in (("level", level), ("t0", t0), ("t1", t1)):
         if value is not None and is_concrete(value) and np.isnan(np.asarray(value)).any():
             raise ValueError(f"{name} is {value}; it must be a number.")
@@ -218,7 +211,12 @@ def _check_values(level: Any, t0: Any, t1: Any, search: Any) -> None:
 
 
 def _of_curve(
-    curve: Callable[..., Array], levels: Array, args: Any, t0: Any, t1: Any, search: Any
+    curve: Callable[..., Array],
+    levels: Array,
+    args: PyTree,
+    t0: ArrayLike,
+    t1: ArrayLike | None,
+    search: ArrayLike | None,
 ) -> Crossing:
     value = (lambda t, _: curve(t)) if args is None else curve
     dtype = jnp.result_type(levels, t0, 0.0 if search is None else search, 1.0)
@@ -246,7 +244,7 @@ def _of_curve(
         low, high = times[jnp.maximum(index - 1, 0)], times[index]
         low, high = jax.lax.stop_gradient((low, high))
 
-        def gap(t: Array, given: Any) -> Array:
+        def gap(t: Array, given: tuple[PyTree, Array]) -> Array:
             """Fall from positive to negative through the crossing; without one, through low."""
             theirs, level = given
             return jnp.where(found, side * (value(t, theirs) - level), low - t)
@@ -282,16 +280,17 @@ def _of_ode(
     y0: PyTree,
     t0: Array,
     t1: Array,
-    args: Any,
-    setup: dict[str, Any],
+    args: PyTree,
+    setup: Settings,
 ) -> tuple[Array, Array, Array]:
     """Return the time, whether the level was crossed, and whether the solver failed."""
-    event_time, reached, failed = locate(ode, measure, level, y0, t0, t1, args, **setup)
+    scale = _scale(y0)
+    event_time, reached, failed = locate(ode, measure, level, y0, t0, t1, args, setup, scale=scale)
 
     # y at the located time, with derivatives; then Newton steps along the solution through it,
     # y + h y' + h^2/2 y''. Two of them carry first and second derivatives.
     until = jnp.where(reached, event_time, t0)
-    y = state_at(ode, y0, t0, until, args, **setup)
+    y = state_at(ode, y0, t0, until, args, setup, scale=scale)
     one = jnp.ones_like(until)
     velocity, bend = jax.jvp(lambda t, y: ode(t, y, args), (until, y), (one, ode(until, y, args)))
 

@@ -2,22 +2,36 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from gdln_jax._checks import check_integer, is_concrete
 from gdln_jax._data.boundary import check_model, check_random_key
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.schedule import Schedule, at_time
 from gdln_jax._network.losses import arranged, check_loss, mse, one_number
-from gdln_jax._scan import apply_gradient, as_transformation, initial_state
-from gdln_jax._solution import DIVERGED, OK, Trajectory, keeps_models, warn_of_plateau
+from gdln_jax._scan import (
+    apply_gradient,
+    as_transformation,
+    descend,
+    initial_state,
+    save_points,
+)
+from gdln_jax._solution import (
+    DIVERGED,
+    OK,
+    Trajectory,
+    check_measure,
+    keeps_models,
+    raise_if_failed,
+    warn_of_plateau,
+)
 
 
 class LostUpdatesWarning(UserWarning):
@@ -26,7 +40,7 @@ class LostUpdatesWarning(UserWarning):
 
 def flow_time(
     steps: ArrayLike,
-    learning_rate: ArrayLike | Callable[[Any], Any],
+    learning_rate: ArrayLike | Callable[[Array], ArrayLike],
     tau: ArrayLike = 1.0,
     momentum: ArrayLike = 0.0,
 ) -> Float[Array, "..."]:
@@ -83,7 +97,7 @@ def flow_time(
     return scale * jnp.interp(steps, jnp.arange(len(past)), past)
 
 
-def _check_above_zero(values: Any, name: str, or_zero: bool = False) -> None:
+def _check_above_zero(values: ArrayLike, name: str, or_zero: bool = False) -> None:
     if is_concrete(values):
         known = np.asarray(values)
         wrong = ~np.isfinite(known) | (known < 0 if or_zero else known <= 0)
@@ -96,16 +110,16 @@ def _check_above_zero(values: Any, name: str, or_zero: bool = False) -> None:
 
 
 def train(
-    model: Any,
-    data: Any,
+    model: PyTree,
+    data: object,
     *,
     optimizer: optax.GradientTransformation | optax.MultiSteps,
     steps: int,
-    loss: Callable[[Any, Any], Array] = mse,
+    loss: Callable[..., Array] = mse,
     save_every: int = 1,
     batch_size: int | None = None,
     key: PRNGKeyArray | None = None,
-    measure: Callable[[Any], Any] | None = None,
+    measure: Callable[..., PyTree] | None = None,
     keep_models: bool | None = None,
     throw: bool = True,
     resume: Trajectory | None = None,
@@ -140,7 +154,7 @@ def train(
     `flow_time` converts them.
 
     **Raises:** `ValueError` for a bad number of steps or batch size, an optimiser that cannot be
-    used, or a run to resume whose model or optimiser is another; `FloatingPointError` with the
+    used, or a run to resume whose model or optimiser is another; `SolveError` with the
     step when training diverges. Warns `LostUpdatesWarning` when rounding would swallow most
     of the first update, and `PlateauWarning` when the run ends before anything is learned (one
     run only, not under `jit` or `vmap`).
@@ -150,6 +164,7 @@ def train(
     steps = check_integer(steps, "steps", minimum=1)
     save_every = check_integer(save_every, "save_every", minimum=1)
     optimizer = as_transformation(optimizer)
+    check_measure(measure)
     if isinstance(data, Schedule):
         data.check_unit("steps", "train")
         if hasattr(model, "graph"):
@@ -166,108 +181,100 @@ def train(
     else:
         _check_resume(resume, model, optimizer)
         model, state, start = resume.final, resume.optimizer_state, resume.ts[-1]
-    saves = len(_save_points(steps, save_every))
-    keep = keeps_models(keep_models, measure, model, saves)
-    trajectory = _train(
-        model, data, key, state, start, optimizer, loss, measure, steps, save_every, batch_size,
-        keep,
-    )  # fmt: skip
-    if throw and is_concrete(trajectory) and int(trajectory.status) != OK:
-        step = int(trajectory.ts[int(jnp.argmin(jnp.isfinite(trajectory.losses)))])
-        if step == int(trajectory.ts[0]):
-            raise FloatingPointError(
-                f"the loss is not finite at step {step}, before the first update: look for NaN or "
-                "infinities in the model, the data or the loss."
-            )
-        raise FloatingPointError(
-            f"the loss was no longer finite at step {step} of {int(trajectory.ts[-1])}: the "
-            "learning rate is too large for these data (plain gradient descent needs eta < 2 / "
-            "largest curvature); make it smaller, or pass throw=False to keep what there is."
-        )
+    keep = keeps_models(keep_models, measure, model, len(save_points(steps, save_every)))
+    settings = Settings(optimizer, loss, measure, steps, save_every, batch_size, keep)
+    trajectory = _train(model, data, key, state, start, settings)
+    if throw:
+        raise_if_failed(trajectory, lambda: _failure(trajectory))
     warn_of_plateau(trajectory, model, data, loss)
     return trajectory
 
 
-def _save_points(steps: int, save_every: int) -> np.ndarray:
-    points = np.arange(0, steps, save_every)
-    return np.append(points, steps)
+def _failure(trajectory: Trajectory) -> str:
+    step = int(trajectory.ts[int(jnp.argmin(jnp.isfinite(trajectory.losses)))])
+    if step == int(trajectory.ts[0]):
+        return (
+            f"the loss is not finite at step {step}, before the first update: look for NaN or "
+            "infinities in the model, the data or the loss."
+        )
+    return (
+        f"the loss was no longer finite at step {step} of {int(trajectory.ts[-1])}: the "
+        "learning rate is too large for these data (plain gradient descent needs eta < 2 / "
+        "largest curvature); make it smaller, or pass throw=False to keep what there is."
+    )
+
+
+class Settings(NamedTuple):
+    """What a run of `train` is compiled for."""
+
+    optimizer: optax.GradientTransformation
+    loss: Callable[..., Array]
+    measure: Callable[..., PyTree] | None
+    steps: int
+    save_every: int
+    batch_size: int | None
+    keep: bool
 
 
 @eqx.filter_jit
 def _train(
-    model: Any,
-    data: Any,
+    model: PyTree,
+    data: object,
     key: PRNGKeyArray | None,
-    state: Any,
+    state: PyTree,
     start: Array,
-    optimizer: optax.GradientTransformation,
-    loss: Callable,
-    measure: Callable | None,
-    steps: int,
-    save_every: int,
-    batch_size: int | None,
-    keep: bool,
+    settings: Settings,
 ) -> Trajectory:
     moving, still = eqx.partition(model, eqx.is_inexact_array)
+    measure = settings.measure
 
-    def value(y: Any, batch: Any) -> Array:
-        return one_number(loss(eqx.combine(y, still), batch))
+    def value(y: PyTree, here: object) -> Array:
+        return one_number(settings.loss(eqx.combine(y, still), here))
 
-    def step(carry: tuple[Any, Any], number: Array) -> tuple[tuple[Any, Any], Array]:
-        y, state = carry
-        batch = at_time(data, number)
-        if batch_size is not None:
-            assert key is not None
-            chosen = jax.random.permutation(jax.random.fold_in(key, number), data.num_examples)
-            batch = jax.tree.map(lambda leaf: leaf[chosen[:batch_size]], batch)
-            scale = data.num_examples / batch_size
-            batch = eqx.tree_at(lambda b: b.weights, batch, batch.weights * scale)
-        before, gradient = jax.value_and_grad(value)(y, batch)
-        updates, state = apply_gradient(
-            optimizer, gradient, state, y, before, lambda y: value(y, batch)
-        )
-        return (optax.apply_updates(y, updates), state), before
+    def draw(number: Array) -> object:
+        here = at_time(data, number)
+        if settings.batch_size is None:
+            return here
+        assert key is not None
+        chosen = jax.random.permutation(jax.random.fold_in(key, number), here.num_examples)
+        batch = jax.tree.map(lambda leaf: leaf[chosen[: settings.batch_size]], here)
+        scale = here.num_examples / settings.batch_size
+        return eqx.tree_at(lambda b: b.weights, batch, batch.weights * scale)
 
-    def record(y: Any) -> tuple[Any, Any]:
+    def of_all(y: PyTree, number: Array) -> Array:
+        return value(y, at_time(data, number))
+
+    def look(y: PyTree) -> tuple[PyTree, PyTree]:
         measured = None if measure is None else measure(eqx.combine(y, still))
-        return measured, y if keep else None
+        return measured, y if settings.keep else None
 
-    def segment(carry: tuple[Any, Any], numbers: Array) -> tuple[tuple[Any, Any], tuple]:
-        here = record(carry[0])
-        # With the full batch the loss at the save point comes with the first gradient.
-        whole_data = at_time(data, numbers[0])
-        loss_here = value(carry[0], whole_data) if batch_size is not None else None
-        carry, losses = jax.lax.scan(step, carry, numbers)
-        return carry, (losses[0] if loss_here is None else loss_here, here)
-
-    whole, rest = divmod(steps, save_every)
-    carry = (moving, initial_state(optimizer, moving) if state is None else state)
-    numbers = start + jnp.arange(steps)
-    pieces = []
-    if whole:
-        grid = numbers[: whole * save_every].reshape(whole, save_every)
-        carry, piece = jax.lax.scan(segment, carry, grid)
-        pieces.append(piece)
-    if rest:
-        carry, piece = segment(carry, numbers[whole * save_every :])
-        pieces.append(jax.tree.map(lambda leaf: leaf[None], piece))
-    last = (value(carry[0], at_time(data, start + steps)), record(carry[0]))
-    pieces.append(jax.tree.map(lambda leaf: leaf[None], last))
-    losses, (measured, models) = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *pieces)
-    fine = jnp.cumprod(jnp.isfinite(losses)).astype(bool)
+    run = descend(
+        value,
+        moving,
+        settings.optimizer,
+        settings.steps,
+        draw=draw,
+        save_every=settings.save_every,
+        look=look,
+        recorded=None if settings.batch_size is None else of_all,
+        state=state,
+        first=start,
+    )
+    measured, models = run.records
+    fine = jnp.cumprod(jnp.isfinite(run.losses)).astype(bool)
     return Trajectory(
-        start + jnp.asarray(_save_points(steps, save_every)),
-        jnp.where(fine, losses, jnp.nan),
-        eqx.combine(models, still) if keep else None,
-        eqx.combine(carry[0], still),
-        measured,
-        jnp.where(jnp.all(fine), OK, DIVERGED),
-        {},
-        carry[1],
+        ts=start + jnp.asarray(save_points(settings.steps, settings.save_every)),
+        losses=jnp.where(fine, run.losses, jnp.nan),
+        status=jnp.where(jnp.all(fine), OK, DIVERGED),
+        stats={},
+        models=eqx.combine(models, still) if settings.keep else None,
+        final=eqx.combine(run.final, still),
+        measured=measured,
+        optimizer_state=run.state,
     )
 
 
-def _check_resume(resume: Any, model: Any, optimizer: optax.GradientTransformation) -> None:
+def _check_resume(resume: object, model: PyTree, optimizer: optax.GradientTransformation) -> None:
     """Refuse to go on from what is no run of `train`, or from a run of something else."""
     if not isinstance(resume, Trajectory) or resume.optimizer_state is None:
         kind = "a gradient flow" if isinstance(resume, Trajectory) else type(resume).__name__
@@ -303,7 +310,7 @@ def _check_resume(resume: Any, model: Any, optimizer: optax.GradientTransformati
             )
 
 
-def _check_batch(batch_size: Any, data: Any, key: Any) -> None:
+def _check_batch(batch_size: object, data: object, key: object) -> None:
     batch_size = check_integer(batch_size, "batch_size", minimum=1)
     if not isinstance(data, GatedData | Schedule):
         raise ValueError(
@@ -318,7 +325,10 @@ def _check_batch(batch_size: Any, data: Any, key: Any) -> None:
 
 
 def _warn_of_lost_updates(
-    model: Any, data: Any, optimizer: optax.GradientTransformation, loss: Callable
+    model: PyTree,
+    data: object,
+    optimizer: optax.GradientTransformation,
+    loss: Callable[..., Array],
 ) -> None:
     """Predict pitfall 2: an update below eps * |w| is rounded away, and learning never starts."""
     weights = [w for w in jax.tree.leaves(model) if eqx.is_inexact_array(w)]
@@ -346,11 +356,14 @@ def _warn_of_lost_updates(
 
 @eqx.filter_jit
 def _lost_share(
-    model: Any, data: Any, optimizer: optax.GradientTransformation, loss: Callable
+    model: PyTree,
+    data: object,
+    optimizer: optax.GradientTransformation,
+    loss: Callable[..., Array],
 ) -> Array:
     moving, still = eqx.partition(model, eqx.is_inexact_array)
 
-    def value(y: Any) -> Array:
+    def value(y: PyTree) -> Array:
         return one_number(loss(eqx.combine(y, still), data))
 
     here, gradient = jax.value_and_grad(value)(moving)

@@ -242,7 +242,7 @@ MISTAKES = {
     ),
     "huge learning rate": (
         "gdln.train(net, data, optimizer=optax.sgd(50.0), steps=50)",
-        "FloatingPointError",
+        "SolveError",
         ("no longer finite at step", "make it smaller"),
     ),
     "tiny start, short training": (

@@ -240,7 +240,7 @@ def test_the_reference_routing_run(reference):
     run = q.solve(ts)
     hidden = next(i for i, c in enumerate(q.classes) if "h1->h2" in c)
     first, third = known["mode_1_B2"], known["mode_3_B2"]
-    b2 = np.asarray(run.b[:, hidden])
+    b2 = np.asarray(run.x[:, hidden])
     np.testing.assert_allclose(b2[1:6, 0], first["B2"], rtol=1e-9)
     np.testing.assert_allclose(b2[1:, 2], third["B2"], rtol=1e-9)
     np.testing.assert_allclose(run.losses[:6], known["loss"]["L"], atol=1e-9)
@@ -258,7 +258,7 @@ def test_the_closed_form_of_routing():
     c = m * 0.05**2 - 0.2**2
     known = exact.routing_mode(ts[:, None], S, D, 0.2, m, c=c)
     hidden = next(i for i, cls in enumerate(q.classes) if "h1->h2" in cls)
-    np.testing.assert_allclose(run.b[:, hidden], known, rtol=1e-8)
+    np.testing.assert_allclose(run.x[:, hidden], known, rtol=1e-8)
 
 
 # ---------------------------------------------------------------- what makes classes
@@ -387,4 +387,4 @@ def test_a_bottleneck_stays_one(small):
     task = tasks.routing(3, 3, width=2)
     q = quotient_of(task, 0.3)
     np.testing.assert_array_equal(q.x0[:, 2:], 0)
-    np.testing.assert_array_equal(q.solve([0.0, 5.0], x0=0.3).b[:, :, 2:], 0)
+    np.testing.assert_array_equal(q.solve([0.0, 5.0], x0=0.3).x[:, :, 2:], 0)

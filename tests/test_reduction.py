@@ -689,7 +689,7 @@ print(gdln.reduce(task.graph, rank_2, tol=1e-4).modes)
 quotient = reduction.quotient(0.1)
 run = quotient.solve([0.0, 100.0])
 print(float(run.losses[-1]))
-print(float(gdln.mse(reduction.embed(quotient.expand(run.b[-1])), task.data)))
+print(float(gdln.mse(reduction.embed(quotient.expand(run.x[-1])), task.data)))
 """
     done = plain_python(snippet, JAX_ENABLE_X64="0")
     assert done.returncode == 0, done.stderr
@@ -867,7 +867,7 @@ def test_what_was_not_reached_is_nan_in_every_array(chain, form):
         runs.append(jax.jit(lambda b: chain.solve(b, np.array([0.0, 100.0]), max_steps=10))(0.1))
     for run in runs:
         assert int(run.status) == 2
-        assert int(run.steps) == 10
+        assert int(run.stats["num_steps"]) == 10
         for array in (run.losses, *jax.tree.leaves(run.b)):
             assert np.isfinite(array[0]).all()
             assert np.isnan(array[1]).all()
@@ -887,7 +887,7 @@ def test_a_start_that_is_not_finite_spoils_no_other(chain):
     for array in (run.losses, *jax.tree.leaves(run.b)):
         assert np.isfinite(array[::2]).all()
         assert np.isnan(array[1]).all()
-    assert int(run.steps[1]) < 100
+    assert int(run.stats["num_steps"][1]) < 100
 
 
 @pytest.mark.parametrize(

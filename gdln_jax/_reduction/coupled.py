@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gdln_jax._data.packed import OutputTable, PackedData
-from gdln_jax._graph import Graph
 from gdln_jax._network.gated import propagate
 from gdln_jax._reduction.statistics import input_owners
 from gdln_jax._reduction.strengths import MatrixStrengths, ModeStrengths
@@ -51,10 +50,10 @@ class Coupled(eqx.Module):
         """Weights W_e = U_e M_e V_e^T of the full network."""
         return _between(self.u, b, self.v)
 
-    def read(self, graph: Graph, weights: tuple[Array, ...]) -> MatrixStrengths:
+    def read(self, weights: tuple[Array, ...]) -> MatrixStrengths:
         """Matrices U_e^T W_e V_e of (a trajectory of) reduced weights."""
         return MatrixStrengths(
-            graph,
+            self.data.graph,
             tuple(
                 jnp.einsum("etm,...ets,esn->...emn", u, stack, v)
                 for u, stack, v in zip(self.left, weights, self.right, strict=True)

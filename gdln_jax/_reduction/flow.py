@@ -5,53 +5,74 @@ the solver is shared, and held to SciPy's.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from gdln_jax._checks import check_integer, check_positive_if_known, is_concrete
-from gdln_jax._data.arrays import SeveralArrays
-from gdln_jax._ode import (
-    check_resolved,
-    checked_times,
-    default_rtol,
-    default_solver,
-    smallest_entry,
-    solve,
-)
-from gdln_jax._solution import GAVE_UP, OK
+from gdln_jax._checks import check_positive_if_known
+from gdln_jax._ode import Settings, checked_times, known_array, settings, smallest_entry, solve
+from gdln_jax._reduction.strengths import ClassStrengths, MatrixStrengths, ModeStrengths
+from gdln_jax._solution import GAVE_UP, OK, ByEdge, Solution, raise_if_failed
+
+Strengths = ModeStrengths | MatrixStrengths | ClassStrengths
 
 
-class ReducedTrajectory(SeveralArrays, eqx.Module):
+class ReducedTrajectory(Solution):
     """A solution of the reduced dynamics.
 
-    - `ts`: (time,), in the units of tau. `losses`: (time,).
-    - `b`: mapping edge -> (time, mode); a coupled reduction: edge -> (time, mode, mode).
-    - `status`: 0 ok, 2 the solver gave up; then `b` and losses are NaN where it did not get to.
-      Outside of jit and vmap that is raised instead, unless `throw=False`. `steps`: number of
-      steps the solver took.
+    Beside what every `Solution` has (`ts` in the units of tau):
+
+    - `b`: mapping edge -> (time, mode); of a coupled reduction edge -> (time, mode, mode). On a
+      quotient the strengths of an edge are looked up when asked for, and `x` has them by class.
     """
 
-    ts: Float[Array, "*batch time"]
-    b: Any
-    losses: Float[Array, "*batch time"]
-    status: Array
-    steps: Array
+    b: Strengths
+
+    @property
+    def final(self) -> Strengths:
+        """Strengths at the last time."""
+        inner = self.b.core + 1
+        return jax.tree.map(lambda stack: stack[(..., -1, *[slice(None)] * inner)], self.b)
+
+    @property
+    def x(self) -> Float[Array, "*batch time cls mode"]:
+        """Strengths by class of edges; of solutions of a quotient only."""
+        if not isinstance(self.b, ClassStrengths):
+            raise AttributeError(
+                "x holds strengths by class, which a Quotient's solution has; read this one by "
+                "edge, run.b[edge]."
+            )
+        return self.b.x
+
+    def _edges(self) -> ByEdge:
+        return self.b
+
+    def _contents(self) -> dict[str, tuple[tuple[str, ...], Array]]:
+        if isinstance(self.b, ClassStrengths):
+            return {"x": (("time", "class", "mode"), self.b.x)}
+        inner = ("mode",) if isinstance(self.b, ModeStrengths) else ("row", "column")
+        values = jnp.stack(list(self.b.values()), axis=self.losses.ndim - 1)
+        return {"b": (("edge", "time", *inner), values)}
+
+    def _coordinates(self) -> dict[str, list[str]]:
+        if isinstance(self.b, ClassStrengths):
+            return {"class": [names[0] for names in self.b.classes]}
+        return {"edge": list(self.b)}
 
     def __repr__(self) -> str:
-        return f"ReducedTrajectory({self.ts.shape[-1]} times, {self.b!r})"
+        first, *rest = self._described()
+        return f"ReducedTrajectory({', '.join([first, repr(self.b), *rest])})"
 
 
 def solve_reduced(
-    start: Any,
-    loss: Callable[[Any, Any], Array],
-    data: Any,
-    ts: ArrayLike | Sequence[Any],
+    start: PyTree,
+    loss: Callable[..., Array],
+    data: PyTree,
+    ts: ArrayLike | Sequence[float | Array],
     *,
     tau: ArrayLike,
     rtol: ArrayLike | None,
@@ -60,88 +81,80 @@ def solve_reduced(
     max_steps: int,
     adjoint: diffrax.AbstractAdjoint | None,
     throw: bool,
-    rates: Any = 1.0,
+    read: Callable[[PyTree], Strengths],
+    rates: PyTree = 1.0,
     scale: Array | None = None,
 ) -> ReducedTrajectory:
-    r"""Solve $\tau \dot b = -\text{rate} \; \partial\,\text{loss}/\partial b$ from `start` at
-    `ts[0]`.
+    r"""Solve $\tau \dot b = -\text{rate} \; \partial\,\text{loss}/\partial b$ from `start`.
 
-    Options are those of `Reduction.solve`. `scale`: the size that the default of `atol` is
-    relative to; default that of the smallest entry of `start`.
+    Options are those of `Reduction.solve`; `start` is given at `ts[0]`.
 
-    **Raises:** `ValueError` for times that do not increase or bad options; with `throw`,
-    `RuntimeError` when the solver gives up, with the time reached.
+    Args:
+        start, loss, data: coordinates, and `loss(coordinates, data)`.
+        read: strengths of (a stack of) coordinates.
+        rates: one number, or one for each leaf of `start`.
+        scale: the size that the default of `atol` is relative to; default that of the smallest
+            entry of `start`.
+
+    Raises:
+        ValueError: times that do not increase, or bad options.
+        SolveError: the solver gave up, with `throw`; it names the time reached.
     """
     times = checked_times(ts, jnp.result_type(float))
-    check_positive_if_known(tau=tau, rtol=rtol, atol=atol)
-    dtype = np.dtype(jnp.result_type(*jax.tree.leaves(start)))
-    check_resolved(rtol, dtype)
-    max_steps = check_integer(max_steps, "max_steps", minimum=1)
-    rtol = default_rtol(dtype) if rtol is None else rtol
-    solver = default_solver(dtype) if solver is None else solver
-    # NaN stands for the default, so that giving a tolerance does not compile anew.
-    relative, absolute, clock = (
-        _array(value, times.dtype) for value in (rtol, np.nan if atol is None else atol, tau)
+    check_positive_if_known(tau=tau)
+    dtype = jnp.result_type(*jax.tree.leaves(start))
+    setup = settings(
+        dtype, rtol=rtol, atol=atol, solver=solver, adjoint=adjoint, max_steps=max_steps
     )
-    run, reached = _solve(
-        start, data, times, clock, jax.tree.map(lambda leaf: _array(leaf, times.dtype), rates),
-        relative, absolute, scale, loss, solver, max_steps, adjoint,
-    )  # fmt: skip
-    if throw and is_concrete(run) and int(run.status) != OK:
-        raise RuntimeError(
+    clock = known_array(tau, times.dtype)
+    rates = jax.tree.map(lambda leaf: known_array(leaf, times.dtype), rates)
+    run, reached = _solve(start, data, times, clock, rates, setup, scale, loss, read)
+
+    def reason() -> str:
+        return (
             f"the reduced dynamics stopped at time {float(reached):.6g} of {float(times[-1]):.6g} "
-            f"after {int(run.steps)} steps (max_steps = {max_steps}): loosen rtol, raise "
-            "max_steps, pass a stiff solver such as diffrax.Kvaerno5(), or check b0 for NaN."
+            f"after {int(run.stats['num_steps'])} steps (max_steps = {setup.max_steps}): loosen "
+            "rtol, raise max_steps, pass a stiff solver such as diffrax.Kvaerno5(), or check b0 "
+            "for NaN."
         )
+
+    if throw:
+        raise_if_failed(run, reason)
     return run
-
-
-def _array(value: Any, dtype: Any) -> Any:
-    # NumPy where values are known: a call of a small problem would else be half conversions.
-    return np.asarray(value, dtype) if is_concrete(value) else jnp.asarray(value, dtype)
 
 
 @eqx.filter_jit
 def _solve(
-    start: Any,
-    data: Any,
-    ts: Array,
-    tau: Array,
-    rates: Any,
-    rtol: Array,
-    atol: Array,
+    start: PyTree,
+    data: PyTree,
+    ts: Array | np.ndarray,
+    tau: Array | np.ndarray,
+    rates: PyTree,
+    setup: Settings,
     scale: Array | None,
-    loss: Callable[[Any, Any], Array],
-    solver: diffrax.AbstractSolver,
-    max_steps: int,
-    adjoint: diffrax.AbstractAdjoint | None,
+    loss: Callable[..., Array],
+    read: Callable[[PyTree], Strengths],
 ) -> tuple[ReducedTrajectory, Array]:
-    scale = smallest_entry(start) if scale is None else scale
-    absolute = jnp.where(jnp.isnan(atol), rtol * scale, atol)
-
-    def velocity(_: Any, y: Any, args: Any) -> Any:
+    def velocity(_: Array, y: PyTree, args: tuple[PyTree, Array, PyTree]) -> PyTree:
         data, tau, rates = args
         gradient = jax.grad(loss)(y, data)
         if jax.tree.structure(rates) == jax.tree.structure(gradient):
             return jax.tree.map(lambda g, rate: -rate * g / tau, gradient, rates)
         return jax.tree.map(lambda g: -rates * g / tau, gradient)
 
-    def look(_: Any, y: Any, args: Any) -> tuple[Any, Array]:
+    def look(_: Array, y: PyTree, args: tuple[PyTree, Array, PyTree]) -> tuple[PyTree, Array]:
         return y, loss(y, args[0])
 
-    run = solve(
-        velocity,
-        start,
-        ts,
-        (data, tau, rates),
-        rtol=rtol,
-        atol=absolute,
-        solver=solver,
-        look=look,
-        adjoint=adjoint,
-        max_steps=max_steps,
-    )
+    ts = jnp.asarray(ts)
+    scale = smallest_entry(start) if scale is None else scale
+    run = solve(velocity, start, ts, (data, tau, rates), setup, scale=scale, look=look)
     b, losses = run.saved
     losses = jnp.where(jnp.isfinite(losses), losses, jnp.nan)
-    status = jnp.where(run.complete & jnp.all(jnp.isfinite(losses)), OK, GAVE_UP)
-    return ReducedTrajectory(ts, b, losses, status, run.stats["num_steps"]), run.reached
+    trajectory = ReducedTrajectory(
+        ts=ts,
+        losses=losses,
+        status=jnp.where(run.complete & jnp.all(jnp.isfinite(losses)), OK, GAVE_UP),
+        stats=run.stats,
+        b=read(b),
+    )
+    return trajectory, run.reached

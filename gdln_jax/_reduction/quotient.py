@@ -6,7 +6,6 @@ $\tau |c| \dot x_c = -\partial l/\partial x_c$. Every rate factor of the papers 
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -23,7 +22,7 @@ from gdln_jax._reduction.classes import equal_rows, refine
 from gdln_jax._reduction.flow import ReducedTrajectory, solve_reduced
 from gdln_jax._reduction.loss import ModeData
 from gdln_jax._reduction.merging import Program, merged, program_loss
-from gdln_jax._reduction.strengths import ModeStrengths
+from gdln_jax._reduction.strengths import ClassStrengths, ModeStrengths
 
 
 class Quotient(SeveralArrays, eqx.Module):
@@ -31,12 +30,13 @@ class Quotient(SeveralArrays, eqx.Module):
 
     - `classes`: tuple of tuples of edge names; edges of a class start equal and stay equal.
     - `rates`: 1/|class|, in the same order: tau dx_c/dt = -rates[c] dl/dx_c.
+    - `labels`: the class of each edge, in the order of the graph's bundles.
     - `x0`: (class, mode) strengths at the start; `fits`: 0 where a mode does not fit through.
     """
 
     graph: Graph = eqx.field(static=True)
     classes: tuple[tuple[str, ...], ...] = eqx.field(static=True)
-    labels: np.ndarray
+    labels: tuple[int, ...] = eqx.field(static=True)
     x0: Float[Array, "cls mode"]
     fits: Float[Array, "cls mode"]
     program: Program
@@ -50,17 +50,19 @@ class Quotient(SeveralArrays, eqx.Module):
         """l at strengths x of the classes."""
         return program_loss(x, self.program)
 
-    def expand(self, x: Float[Array, "*batch cls mode"]) -> ModeStrengths:
+    def by_edge(self, x: Float[Array, "*batch cls mode"]) -> ClassStrengths:
+        """Strengths of the classes, read like a mapping edge -> (..., mode)."""
+        return _ByClass(self.graph, self.classes, self.labels)(jnp.asarray(x))
+
+    def expand(self, x: Float[Array, "*batch cls mode"] | ClassStrengths) -> ModeStrengths:
         """Strengths of all edges from those of the classes (leading axes allowed)."""
-        bounds = np.cumsum([len(bundle.edges) for bundle in self.graph.bundles])[:-1]
-        every = jnp.asarray(x)[..., self.labels, :]
-        return ModeStrengths(self.graph, tuple(jnp.split(every, bounds, axis=-2)))
+        return (x if isinstance(x, ClassStrengths) else self.by_edge(x)).expanded()
 
     def solve(
         self,
-        ts: ArrayLike | Sequence[Any],
-        *misplaced: Any,
-        x0: Any = None,
+        ts: ArrayLike | Sequence[float | Array],
+        *misplaced: object,
+        x0: ArrayLike | None = None,
         tau: ArrayLike = 1.0,
         rtol: ArrayLike | None = None,
         atol: ArrayLike | None = None,
@@ -71,11 +73,13 @@ class Quotient(SeveralArrays, eqx.Module):
     ) -> ReducedTrajectory:
         """Solve from `x0` (class, mode), default the b0 the quotient was made for.
 
-        The trajectory's `b` is an array (time, class, mode); `expand` gives it per edge. Cost
-        does not depend on the number of edges. The other options are those of `Reduction.solve`.
+        The trajectory's `x` is an array (time, class, mode), and `b[edge]` the strengths of an
+        edge. Cost does not depend on the number of edges. The other options are those of
+        `Reduction.solve`.
 
-        **Raises:** `ValueError` and `RuntimeError` as `Reduction.solve`; `ValueError` for more
-        than one positional argument.
+        Raises:
+            ValueError, SolveError: as `Reduction.solve`; `ValueError` for more than one positional
+                argument.
         """
         if misplaced:
             raise ValueError(
@@ -94,10 +98,11 @@ class Quotient(SeveralArrays, eqx.Module):
             max_steps=max_steps,
             adjoint=adjoint,
             throw=throw,
+            read=_ByClass(self.graph, self.classes, self.labels),
             rates=self.rates[:, None],
         )
 
-    def _start(self, x0: Any) -> Array:
+    def _start(self, x0: ArrayLike) -> Array:
         x0 = jnp.asarray(x0, dtype=self.x0.dtype)
         classes, modes = self.x0.shape
         if x0.shape not in ((), (modes,), (classes, 1), (classes, modes)):
@@ -116,6 +121,17 @@ class Quotient(SeveralArrays, eqx.Module):
         return f"Quotient({len(self.classes)} classes of {len(self.labels)} edges: {sizes}{more})"
 
 
+class _ByClass(eqx.Module):
+    """Makes strengths of edges from those of classes; without arrays, so that jit keeps it."""
+
+    graph: Graph = eqx.field(static=True)
+    classes: tuple[tuple[str, ...], ...] = eqx.field(static=True)
+    labels: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, x: Array) -> ClassStrengths:
+        return ClassStrengths(self.graph, (x,), self.classes, self.labels)
+
+
 def make_quotient(data: ModeData, b0: ModeStrengths, scale: np.ndarray, *, seed: int) -> Quotient:
     """Find the coarsest invariant partition that `b0` allows, and the loss on its classes.
 
@@ -131,7 +147,7 @@ def make_quotient(data: ModeData, b0: ModeStrengths, scale: np.ndarray, *, seed:
     return Quotient(
         graph,
         named_classes(graph, labels),
-        labels,
+        tuple(labels.tolist()),
         jnp.asarray(start[first]),
         jnp.asarray(masks[first]),
         merged(data, labels, masks),

@@ -22,6 +22,7 @@ from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._data.packing import pack
 from gdln_jax._graph import Graph
+from gdln_jax._linalg import norm
 from gdln_jax._network.gated import GatedNetwork, check_network
 from gdln_jax._ode import MAX_STEPS, smallest_entry, smallest_scale
 from gdln_jax._paths import path_statistics
@@ -155,18 +156,57 @@ class Reduction(SeveralArrays, eqx.Module):
         `align` those that suit `net` are looked for first (host code): an aligned network is
         recovered exactly, up to the free sign of each hidden mode, which is chosen so that what
         arrives there is positive; other networks are read in the frames that maximise the sum of
-        all strengths, the combination that grows. Follow a run with one call per time, or with
-        `align=False` from an embedded start: modes keep their labels when values cross.
+        all strengths, the combination that grows. Follow a run with one call per time, or, from an
+        embedded start, with `read`, which compiles: modes keep their labels when values cross.
 
         A coupled reduction returns matrices R_t^T W_e R_s, and as misalignment the share of each
         W_e outside of their span.
         """
-        check_network(net)
-        if net.graph != self.graph:
-            raise ValueError("the network has another graph than this reduction.")
+        self._check_network(net)
         if self.core is not None:
             return project_matrices(net, self.u, self.v, self.frames, align)
         return project(net, self.u, self.v, align)
+
+    def read(
+        self, net: GatedNetwork
+    ) -> tuple[ModeStrengths | MatrixStrengths, dict[str, Float[Array, "..."]]]:
+        """Return (b, share outside per edge) of a network in the frames of `embed`.
+
+        b_e = diag(U_e^T W_e V_e), of a coupled reduction the matrix U_e^T W_e V_e, and the share
+        outside is ||W_e - U_e diag(b_e) V_e^T|| / ||W_e||. A linear map: `jit`, `vmap` and `grad`
+        pass through, and leading axes (times, seeds) are kept, so that `read(run.models)` is a run
+        in the coordinates of `solve`.
+
+        For networks that started from `embed` (or near it). One from another start is aligned in
+        other hidden frames, which `project` looks for in host code; read here, what it learned
+        looks like a share outside.
+
+        Raises:
+            ValueError: what is no `GatedNetwork`, or one of another graph.
+        """
+        self._check_network(net)
+        spans = (self.u, self.v) if self.core is None else (self.core.u, self.core.v)
+        equation = "etm,...ets,esm->...em" if self.core is None else "etm,...ets,esn->...emn"
+        back = "etm,...em,esm->...ets" if self.core is None else "etm,...emn,esn->...ets"
+        stacks, outside = [], []
+        for u, w, v in zip(spans[0], net.stacks, spans[1], strict=True):
+            b = jnp.einsum(equation, u, w, v)
+            rest = norm(w - jnp.einsum(back, u, b, v), axis=(-2, -1))
+            size = norm(w, axis=(-2, -1))
+            stacks.append(b)
+            outside.append(rest / jnp.where(size > 0, size, 1))
+        shares = {
+            name: outside[k][..., i]
+            for k, bundle in enumerate(self.graph.bundles)
+            for i, name in enumerate(bundle.edges)
+        }
+        kind = ModeStrengths if self.core is None else MatrixStrengths
+        return kind(self.graph, tuple(stacks)), shares
+
+    def _check_network(self, net: GatedNetwork) -> None:
+        check_network(net)
+        if net.graph != self.graph:
+            raise ValueError("the network has another graph than this reduction.")
 
     def solve(
         self,
@@ -205,11 +245,11 @@ class Reduction(SeveralArrays, eqx.Module):
 
         **Raises:** `ValueError` when `b0` breaks the reduction's ties, is not finite or does not
         fit, `ts` does not increase, or `tau`, `rtol` or `atol` is no finite number above 0;
-        `RuntimeError` with the time reached when the solver gives up.
+        `SolveError` with the time reached when the solver gives up.
         """
         start = self.strengths_of(b0)
         check_finite(start)
-        y0, loss, data, scale = start, mode_loss, self.mode_data, None
+        y0, loss, data, scale, read = start, mode_loss, self.mode_data, None, _as_they_are
         if self.core is None:
             check_ties(self.ties, self.untied_residual, start)
         else:
@@ -217,8 +257,8 @@ class Reduction(SeveralArrays, eqx.Module):
             y0 = self.core.start(start)
             matrices = holds_matrices(start)
             scale = smallest_scale(start.stacks) if matrices else smallest_entry(start)
-            loss, data = coupled_loss, self.core.data
-        run = solve_reduced(
+            loss, data, read = coupled_loss, self.core.data, self.core.read
+        return solve_reduced(
             y0,
             loss,
             data,
@@ -230,11 +270,9 @@ class Reduction(SeveralArrays, eqx.Module):
             max_steps=max_steps,
             adjoint=adjoint,
             throw=throw,
+            read=read,
             scale=scale,
         )
-        if self.core is None:
-            return run
-        return eqx.tree_at(lambda r: r.b, run, self.core.read(self.graph, run.b))
 
     def quotient(self, b0: Any, *, seed: int = 0) -> Quotient:
         """Merge the edges that start equal in `b0` and always receive equal gradients.
@@ -272,6 +310,10 @@ class Reduction(SeveralArrays, eqx.Module):
             )
         kind = f"exact under ties, {len(self.ties)} classes of ties" if self.ties else "diagonal"
         return f"Reduction({groups}, {kind}, residual {self.residual:.1e})"
+
+
+def _as_they_are(b: ModeStrengths) -> ModeStrengths:
+    return b
 
 
 def reduce(

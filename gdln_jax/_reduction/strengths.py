@@ -86,6 +86,8 @@ class ModeStrengths(EdgeArrays):
         **Raises:** `ValueError` that names the edge for missing or unknown edges or a number of
         entries that is neither 1 nor the number of modes, or for strengths of another graph.
         """
+        if isinstance(b, ClassStrengths):
+            b = b.expanded()
         if isinstance(b, ModeStrengths):
             b._check(graph, (modes,))
             return b
@@ -152,11 +154,46 @@ class MatrixStrengths(EdgeArrays):
         return f"MatrixStrengths({len(self)} edges x {stack.shape[-2:]}{batch})"
 
 
+class ClassStrengths(EdgeArrays):
+    """Strengths of edges that share one variable per class, looked up when an edge is asked for.
+
+    - `x`: (..., class, mode). `classes`: names of the edges of each class.
+    - `labels`: the class of each edge, in the order of the graph's bundles.
+    """
+
+    core: ClassVar[int] = 1
+    classes: tuple[tuple[str, ...], ...] = eqx.field(static=True)
+    labels: tuple[int, ...] = eqx.field(static=True)
+
+    @property
+    def x(self) -> Array:
+        """Strengths by class, (..., class, mode)."""
+        return self.stacks[0]
+
+    def __getitem__(self, name: str) -> Array:
+        """The strengths of one edge, (..., mode)."""
+        self.graph.edge(name)
+        bundle, position = self.graph.slot[name]
+        before = sum(len(other.edges) for other in self.graph.bundles[:bundle])
+        return self.x[..., self.labels[before + position], :]
+
+    def expanded(self) -> ModeStrengths:
+        """The same strengths, held edge by edge."""
+        bounds = np.cumsum([len(bundle.edges) for bundle in self.graph.bundles])[:-1]
+        every = self.x[..., np.asarray(self.labels), :]
+        return ModeStrengths(self.graph, tuple(jnp.split(every, bounds, axis=-2)))
+
+    def __repr__(self) -> str:
+        batch = f", batch {self.x.shape[:-2]}" if self.x.ndim > 2 else ""
+        classes, modes = self.x.shape[-2:]
+        return f"ClassStrengths({classes} classes of {len(self)} edges x {modes} modes{batch})"
+
+
 def holds_matrices(b: Any) -> bool:
     """Whether strengths are given as matrices for some edge."""
     if isinstance(b, MatrixStrengths):
         return True
-    is_mapping = isinstance(b, Mapping) and not isinstance(b, ModeStrengths)
+    is_mapping = isinstance(b, Mapping) and not isinstance(b, ModeStrengths | ClassStrengths)
     return is_mapping and any(_is_matrix(value) for value in b.values())
 
 

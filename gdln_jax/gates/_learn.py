@@ -1,17 +1,16 @@
 """Optimising gate variables for an objective, from many starts in one program."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from gdln_jax._checks import check_integer, is_concrete
-from gdln_jax._scan import apply_gradient, as_transformation, initial_state
+from gdln_jax._scan import as_transformation, descend
 
 
 class Learned(eqx.Module):
@@ -21,7 +20,7 @@ class Learned(eqx.Module):
     - `values`: the objective at every step, the start and the end included, (start, step).
     """
 
-    variables: Any
+    variables: PyTree
     values: Float[Array, "start step"]
 
     @property
@@ -42,11 +41,11 @@ class Learned(eqx.Module):
 
 def learn(
     objective: Callable[..., Array],
-    variables: Any,
+    variables: PyTree,
     *,
     optimizer: optax.GradientTransformation | optax.MultiSteps,
     steps: int,
-    args: tuple[Any, ...] = (),
+    args: tuple[object, ...] = (),
 ) -> Learned:
     """Minimise `objective(variables, *args)` from every start at once.
 
@@ -80,26 +79,13 @@ def learn(
 @eqx.filter_jit
 def _learn(
     objective: Callable[..., Array],
-    variables: Any,
+    variables: PyTree,
     optimizer: optax.GradientTransformation,
     steps: int,
-    args: tuple[Any, ...],
+    args: tuple[object, ...],
 ) -> Learned:
-    def one(start: Any) -> tuple[Any, Array]:
-        def step(carry: tuple[Any, Any], number: Array) -> tuple[tuple[Any, Any], Array]:
-            here, state = carry
-            value, gradient = jax.value_and_grad(objective)(here, *args)
-            updates, state = apply_gradient(
-                optimizer, gradient, state, here, value, lambda z: objective(z, *args)
-            )
-            moved = optax.apply_updates(here, updates)
-            # The last value is that of the end: one gradient too many, but the objective, with
-            # its solver, is compiled once.
-            last = number == steps
-            return (jax.tree.map(lambda a, b: jnp.where(last, a, b), here, moved), state), value
-
-        carry = (start, initial_state(optimizer, start))
-        (end, _), values = jax.lax.scan(step, carry, jnp.arange(steps + 1))
-        return end, values
+    def one(start: PyTree) -> tuple[PyTree, Array]:
+        run = descend(lambda here, _: objective(here, *args), start, optimizer, steps)
+        return run.final, run.losses
 
     return Learned(*jax.vmap(one)(variables))

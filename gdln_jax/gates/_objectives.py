@@ -17,7 +17,7 @@ from gdln_jax._checks import check_positive_if_known
 from gdln_jax._data.gated import GatedData
 from gdln_jax._flow import gradient_flow
 from gdln_jax._network.losses import mse
-from gdln_jax._ode import check_resolved, default_rtol, has_kinks, locate, smallest_scale
+from gdln_jax._ode import check_resolved, default_rtol, has_kinks, locate, settings
 
 # Optimisation needs no more (and float32 has no more than 1e-5); many starts times many steps pay
 # for each digit.
@@ -75,10 +75,7 @@ def learning_time(
         jnp.zeros_like(end),
         end,
         args,
-        rtol=rtol,
-        atol=rtol * smallest_scale(jax.tree.leaves(moving)),
-        solver=solver,
-        max_steps=max_steps,
+        settings(dtype, rtol=rtol, solver=solver, max_steps=max_steps),
     )
     learned = value(None, moving, args) <= level
     until = jnp.where(reached & ~learned, located, jax.lax.stop_gradient(end))

@@ -4,8 +4,8 @@ N feeds CIFAR-10 through the first blocks of a ResNet-18 that was pre-trained el
 nothing is fetched, so the encoder is trained on the spot, and is much smaller.
 """
 
+import itertools
 import math
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,6 +14,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from gdln_jax._checks import check_integer
+from gdln_jax._scan import descend
 from gdln_jax.images._evaluate import pixels
 from gdln_jax.images._sets import ImageSet
 
@@ -51,11 +52,11 @@ def _convolve(layer: eqx.nn.Conv2d, x: Array) -> Array:
     padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     taps = [
         padded[:, i : i + 2 * height - 1 : 2, j : j + 2 * width - 1 : 2]
-        for i in range(3) for j in range(3)
-    ]  # fmt: skip
+        for i, j in itertools.product(range(3), range(3))
+    ]
     kernel = jnp.moveaxis(layer.weight, (2, 3), (0, 1)).reshape(9, *layer.weight.shape[:2])
-    out = jnp.einsum("tnhwc,toc->nhwo", jnp.stack(taps), kernel,
-                     precision=jax.lax.Precision.HIGHEST)  # fmt: skip
+    highest = jax.lax.Precision.HIGHEST
+    out = jnp.einsum("tnhwc,toc->nhwo", jnp.stack(taps), kernel, precision=highest)
     return out if layer.bias is None else out + layer.bias[:, 0, 0]
 
 
@@ -97,22 +98,13 @@ def _fit(
     key: PRNGKeyArray,
     steps: int,
 ) -> ConvEncoder:
-    optimizer = optax.adam(_RATE)
-
-    def loss(model: Any, x: Array, y: Array) -> Array:
+    def loss(model: tuple[ConvEncoder, eqx.nn.Linear], chosen: Array) -> Array:
         encoder, head = model
-        out = jax.vmap(head)(encoder.features(x))
-        return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(out, y))
+        out = jax.vmap(head)(encoder.features(pixels(images[chosen], jnp.float32)))
+        return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(out, labels[chosen]))
 
-    def step(carry: Any, number: Array) -> tuple[Any, Array]:
-        model, state = carry
-        chosen = jax.random.randint(jax.random.fold_in(key, number), (_BATCH,), 0, len(labels))
-        value, g = jax.value_and_grad(loss)(
-            model, pixels(images[chosen], jnp.float32), labels[chosen]
-        )
-        updates, state = optimizer.update(g, state)
-        return (optax.apply_updates(model, updates), state), value
+    def draw(number: Array) -> Array:
+        return jax.random.randint(jax.random.fold_in(key, number), (_BATCH,), 0, len(labels))
 
-    weights: Any = model
-    (model, _), _ = jax.lax.scan(step, (model, optimizer.init(weights)), jnp.arange(steps))
-    return model[0]
+    run = descend(loss, model, optax.adam(_RATE), steps, draw=draw, save_every=steps)
+    return run.final[0]

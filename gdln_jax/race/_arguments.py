@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from gdln_jax._checks import check_positive_if_known, is_concrete
 from gdln_jax._data.arrays import check_dense, check_real
-from gdln_jax._ode import check_resolved, solve
+from gdln_jax._ode import check_resolved, settings, solve
 from gdln_jax._solution import GAVE_UP, OK
 
 MAX_STEPS = 100_000
@@ -104,11 +104,8 @@ def integrate(
         start,
         times,
         args,
-        rtol=rtol,
-        atol=atol,
-        solver=solver,
+        settings(times.dtype, rtol=rtol, atol=atol, solver=solver, max_steps=MAX_STEPS),
         t0=jnp.zeros((), times.dtype),
-        max_steps=MAX_STEPS,
     )
     there = jnp.all(jnp.isfinite(run.saved), axis=1)
     status = jnp.where(run.complete & jnp.all(there), OK, GAVE_UP)

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax._checks import check_integer, check_positive, is_concrete
-from gdln_jax._ode import solve
+from gdln_jax._ode import settings, solve
 from gdln_jax.exact import linear_mode, linear_mode_time
 
 # What the other pathway has still to learn when its growth counts as over; beyond it the drive
@@ -160,10 +160,14 @@ def _referred_back(
             slope,
             r,
             jnp.stack([jnp.zeros_like(end), end]),
-            rtol=rtol,
-            atol=1e-3 * rtol,
-            solver=diffrax.Dopri8(),
-            max_steps=_MAX_STEPS,
+            None,
+            settings(
+                r.dtype,
+                rtol=rtol,
+                atol=1e-3 * rtol,
+                solver=diffrax.Dopri8(),
+                max_steps=_MAX_STEPS,
+            ),
         )
         return run.final, jnp.where(run.complete, end, jnp.minimum(run.reached, 0.999 * end))
 
