@@ -59,14 +59,16 @@ def refuse_foreign(places: Iterable[Path], elsewhere: str = "choose another fold
 
 
 @contextmanager
-def written_whole(*places: Path) -> Iterator[list[Path]]:
+def written_whole(*places: Path, by: str = "") -> Iterator[list[Path]]:
     """Yield a path beside each of `places` to write to; then sync all of them and rename them.
 
     Readers see the old files or the new ones. An error or an interruption removes what was written
-    and the folders that were made for it, and leaves older files as they were.
+    and the folders that were made for it, and leaves older files as they were. `by` names who
+    writes, for `remove_unfinished`; default is the number of this process.
     """
     folders = {place.parent for place in places}
-    beside = [place.with_name(f"{mark(place)}{os.getpid()}{place.suffix}") for place in places]
+    by = by or str(os.getpid())
+    beside = [place.with_name(f"{mark(place)}{by}{place.suffix}") for place in places]
     with _made(folders):
         try:
             yield beside
@@ -85,17 +87,28 @@ def written_whole(*places: Path) -> Iterator[list[Path]]:
                 path.unlink(missing_ok=True)
 
 
-def write(place: Path, content: str | bytes) -> Path:
+def write(place: Path, content: str | bytes, by: str = "") -> Path:
     """Write a file as a whole or not at all, a text in UTF-8; return `place`."""
-    with written_whole(place) as (beside,):
+    with written_whole(place, by=by) as (beside,):
         beside.write_bytes(content.encode() if isinstance(content, str) else content)
     return place
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether `path` is what `written_whole` writes to before it is renamed."""
+    return path.name.startswith(".") and ".tmp-" in path.name
+
+
+def remove_unfinished(folder: Path, by: str = "*") -> None:
+    """Remove what killed processes left in `folder`: all of it, or what `by` was writing."""
+    for path in folder.glob(f".*.tmp-{by}.*"):
+        path.unlink(missing_ok=True)
 
 
 def mark(place: Path) -> str:
     """How the names begin that `written_whole` writes to before they become `place`."""
     name = place.name
-    if len(os.fsencode(name)) > _LONGEST - 60:  # room for the rest of the name
+    if len(os.fsencode(name)) > _LONGEST - 60:  # the rest of the name is shorter
         name = hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest()
     return f".{name}.tmp-"
 

@@ -99,7 +99,7 @@ def killed(folder):
     while chunks(store).keys() <= before and not os.waitpid(child, os.WNOHANG)[0]:
         time.sleep(0.002)
     story.append(_end(child, signal.SIGINT, store, before))
-    left = sorted(p.name for p in store.glob("*.tmp"))
+    left = sorted(p.name for p in store.glob(".*tmp*"))
     kept = chunks(store)
     resumed = run(store)
     undisturbed = run(folder / "undisturbed")
@@ -107,7 +107,7 @@ def killed(folder):
     untouched = all(chunks(store).get(name) == inode for name, inode in kept.items())
     print(json.dumps({
         "story": story, "same": same, "untouched": untouched, "kept": len(kept), "left": left,
-        "after": sorted(p.name for p in store.glob("*.tmp")), "chunks": len(chunks(store)),
+        "after": sorted(p.name for p in store.glob(".*tmp*")), "chunks": len(chunks(store)),
         "names": sorted(chunks(store)) == sorted(chunks(folder / "undisturbed")),
     }))  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -476,7 +477,7 @@ def test_a_long_solve_shows_how_far_it_is_if_asked(capfd):
         ({"x": [1]}, {"batch": 0}, "batch is 0"),
         ({"x": [1]}, {"shard": (0, 2)}, "through store=DIR"),
         ({"x": [1]}, {"workers": 2}, "through store=DIR"),
-        ({"x": [1]}, {"executor": 1}, "executor= needs workers="),
+        ({"x": [1]}, {"executor": ThreadPoolExecutor(1)}, "executor= needs workers="),
         ({"x": [1]}, {"store": "nowhere", "shard": (2, 2)}, "0 <= i < n"),
         ({"x": [1.0]}, {"dims": {"value": ["a"]}}, "names 1 dimensions of 'value'"),
         ({"x": [1.0]}, {"units": {"value1": "1"}}, "did you mean 'value'"),

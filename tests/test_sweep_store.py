@@ -22,7 +22,6 @@ import numpy as np
 import pytest
 
 import gdln_jax as gdln
-from gdln_jax._sweep import _store
 from gdln_jax._sweep._locks import locked
 from gdln_jax._sweep._program import Program
 
@@ -189,10 +188,10 @@ def test_a_full_disk_says_so_and_leaves_what_is_finished(tmp_path, unstored, mon
         real(handle)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_store.os, "fsync", full)
+        patch.setattr(os, "fsync", full)
         with pytest.raises(gdln.SweepStoreError, match=r"the disk is full\. 2 chunks are stored"):
             run(tmp_path)
-    assert list(tmp_path.glob("*.tmp")) == []
+    assert list(tmp_path.glob(".*tmp*")) == []
     assert len(list(tmp_path.glob("chunk-*.nc"))) == 2
     assert run(tmp_path).equals(unstored)
 

@@ -6,16 +6,18 @@ value, reordering axes, another chunk size or mesh leave the keys as they were.
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from gdln_jax._checks import listed, suggest
 
 Value = bool | int | float | str
+# What a sweep calls: fn(key, **point).
+Fn = Callable[..., PyTree]
 # Names of variables and dimensions that the result has anyway, and of fn's first argument.
 _RESERVED = ("key", "status", "reason", "point")
 # A key is folded from this many words of 32 bits: with one, 10,000 points would collide in 1 % of
@@ -30,7 +32,7 @@ class Axis:
     name: str
     values: tuple[Value, ...]
     dtype: np.dtype
-    attrs: Mapping[str, Any]
+    attrs: Mapping[str, object]
 
     @property
     def is_text(self) -> bool:
@@ -61,7 +63,7 @@ class Axis:
         return np.array(self.values, dtype=self.dtype)
 
 
-def read_axes(axes: Mapping[str, Any]) -> tuple[Axis, ...]:
+def read_axes(axes: Mapping[str, object]) -> tuple[Axis, ...]:
     """Check the axes as given.
 
     Raises:
@@ -72,7 +74,7 @@ def read_axes(axes: Mapping[str, Any]) -> tuple[Axis, ...]:
     return tuple(_read_axis(name, values) for name, values in axes.items())
 
 
-def _read_axis(name: Any, values: Any) -> Axis:
+def _read_axis(name: object, values: object) -> Axis:
     if not isinstance(name, str) or not name.isidentifier() or name in _RESERVED:
         raise ValueError(
             f"axis name {name!r}: it must be the name of an argument of fn, and none of "
@@ -197,11 +199,13 @@ class Grid:
         return out
 
 
-def check_names(names: Iterable[str], axes: tuple[Axis, ...], what: str) -> tuple[str, ...]:
+def check_names(names: Sequence[str], axes: tuple[Axis, ...], what: str) -> tuple[str, ...]:
     """Return `names` in the order given, or refuse one that is no axis."""
     known = [axis.name for axis in axes]
     if isinstance(names, str):
         raise ValueError(f"{what} is {names!r}; pass a tuple of names, ({names!r},).")
+    if not isinstance(names, Iterable):
+        raise ValueError(f"{what} is {names!r}; pass a tuple of names of axes: {listed(known)}.")
     names = tuple(names)
     for name in names:
         if name not in known:

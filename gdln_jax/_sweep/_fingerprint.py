@@ -27,16 +27,7 @@ from gdln_jax import _machine
 
 # Modules of this package above this one: what they say cannot change a sweep's numbers, unless fn
 # reaches it.
-ABOVE = {
-    "recipes",
-    "report",
-    "plot",
-    "cli",
-    "__main__",
-    "_console",
-    "_drawing",
-    "_citation",
-}
+ABOVE = {"recipes", "plot", "_cli", "__main__", "_citation"}
 LONG = 24
 _MAIN = {"__main__", "__mp_main__"}
 _PLAIN = bool | int | float | complex | str | bytes | None | types.EllipsisType
@@ -46,7 +37,7 @@ _STANDARD = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstd
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
-def fingerprint(fn: Any) -> str:
+def fingerprint(fn: object) -> str:
     """The hash of what `fn` does, equal in every process that runs the same code on the same data.
 
     It follows functions, classes and modules of the user's own, closures, defaults, attributes and
@@ -56,7 +47,7 @@ def fingerprint(fn: Any) -> str:
     return _Walk(name_of(fn).partition(".")[0]).of(fn)[:LONG]
 
 
-def name_of(fn: Any) -> str:
+def name_of(fn: object) -> str:
     """Module and name of a function or class, or of the class of another object."""
     while isinstance(fn, functools.partial):
         fn = fn.func
@@ -84,9 +75,8 @@ def _is_own(module: str, home: str) -> bool:
         return rest.partition(".")[0] in ABOVE
     if top in _machine.PACKAGES:
         return False
-    if (
-        top == home or top in _MAIN or module not in sys.modules
-    ):  # `exec` makes what is in no module
+    # `exec` makes what is in no module.
+    if top == home or top in _MAIN or module not in sys.modules:
         return True
     file = getattr(sys.modules[module], "__file__", None)
     return file is not None and _is_own_file(file)
@@ -106,9 +96,9 @@ class _Walk:
 
     def __init__(self, home: str) -> None:
         self.home = home
-        self.known: dict[int, tuple[str, Any]] = {}
+        self.known: dict[int, tuple[str, object]] = {}
 
-    def of(self, value: Any) -> str:
+    def of(self, value: object) -> str:
         """The hash of any object, text for plain values; of one inside itself that it is so."""
         if isinstance(value, _PLAIN):
             return f"{type(value).__name__} {value!r}"
@@ -118,7 +108,7 @@ class _Walk:
             self.known[id(value)] = hashlib.sha256(text.encode()).hexdigest(), value
         return self.known[id(value)][0]
 
-    def _parts(self, value: Any) -> list[str]:
+    def _parts(self, value: object) -> list[str]:
         if isinstance(value, np.ndarray | np.generic | jax.Array):
             return _array(value)
         if isinstance(value, types.CodeType):
@@ -182,7 +172,7 @@ class _Walk:
             *(text for name, member in members for text in (name, self.of(member))),
         ]
 
-    def _code(self, code: types.CodeType, scope: Mapping[str, Any]) -> list[str]:
+    def _code(self, code: types.CodeType, scope: Mapping[str, object]) -> list[str]:
         """Of code, and what it names in `scope`, the globals of a module of the user's own."""
         parts = [code.co_code.hex(), repr((code.co_names, code.co_varnames))]
         for one in code.co_consts:
@@ -195,7 +185,7 @@ class _Walk:
             parts += self._named(module, code.co_names, ())
         return parts
 
-    def _named(self, value: Any, names: tuple[str, ...], above: tuple[Any, ...]) -> list[str]:
+    def _named(self, value: object, names: tuple[str, ...], above: tuple[object, ...]) -> list[str]:
         """Of a module only what the code names: `helpers.scale`, `package.helpers.scale`."""
         if not isinstance(value, types.ModuleType):
             return [self.of(value)]
@@ -208,7 +198,7 @@ class _Walk:
         return [text for name, parts in found for text in (name, *parts)]
 
 
-def _array(value: Any) -> list[str]:
+def _array(value: object) -> list[str]:
     if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     array = np.asarray(value)
@@ -217,22 +207,22 @@ def _array(value: Any) -> list[str]:
     return [f"{array.dtype}{array.shape}", hashlib.sha256(array.tobytes()).hexdigest()]
 
 
-def _is_installed(value: Any, home: str) -> bool:
+def _is_installed(value: object, home: str) -> bool:
     """Whether `value` is what a module that is not the user's own calls by that name."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or _is_own(module, home):
         return False
-    found: Any = sys.modules[module]
+    found: object = sys.modules[module]
     for part in name.split("."):
         found = getattr(found, part, None)
     return found is value or isinstance(value, type)
 
 
-def _is_code(member: Any) -> bool:
+def _is_code(member: object) -> bool:
     return isinstance(member, types.FunctionType | property | staticmethod | classmethod)
 
 
-def _uncached(value: Any, state: Any) -> Any:
+def _uncached(value: object, state: object) -> object:
     """The state of an object without what it has computed from the rest and kept."""
     if not isinstance(state, dict):
         return list(state) if isinstance(state, Iterator) else state
@@ -242,7 +232,7 @@ def _uncached(value: Any, state: Any) -> Any:
     }
 
 
-def _imports(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[types.ModuleType]:
+def _imports(code: types.CodeType, scope: Mapping[str, object]) -> Iterator[types.ModuleType]:
     """The modules of the user's own that the code imports while it runs."""
     constants: list[Any] = []
     for one in dis.get_instructions(code):
@@ -254,7 +244,7 @@ def _imports(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[types.M
         base = "." * level + str(one.argval)
         for relative in (base, *(f"{base}.{member}" for member in members or ())):
             with contextlib.suppress(Exception):  # fn itself meets it when it is traced
-                name = importlib.util.resolve_name(relative, scope.get("__package__") or "")
+                name = importlib.util.resolve_name(relative, str(scope.get("__package__") or ""))
                 spec = importlib.util.find_spec(name)
                 if spec is not None and spec.origin is not None and _is_own_file(spec.origin):
                     yield importlib.import_module(name)

@@ -8,7 +8,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import FrameType
 
 # Set in a worker when the process that started it has been interrupted.
 stopped = threading.Event()
@@ -32,7 +32,7 @@ def between_chunks() -> Iterator[Callable[[], None]]:
         yield check
         return
 
-    def note(number: int, frame: Any) -> None:
+    def note(number: int, frame: FrameType | None) -> None:
         nonlocal asked
         if asked:
             signal.default_int_handler(number, frame)

@@ -2,9 +2,9 @@
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import jax
 
@@ -16,7 +16,18 @@ _CGROUP = Path("/sys/fs/cgroup")
 _MEMORY = Path("/proc/meminfo")
 
 
-def budget(device: Any) -> int:
+@runtime_checkable
+class Device(Protocol):
+    """What is asked of a device of JAX."""
+
+    platform: str
+
+    def memory_stats(self) -> Mapping[str, int] | None:
+        """Bytes by name, where the backend reports them."""
+        ...
+
+
+def budget(device: Device) -> int:
     """Bytes that a batch may take on `device`: a share of what is free there now."""
     stats = device.memory_stats() if device.platform != "cpu" else None
     if stats and "bytes_limit" in stats:
@@ -26,7 +37,7 @@ def budget(device: Any) -> int:
 
 
 def _host_memory() -> int:
-    """Available memory of the host, or of the container; half of all memory if it is not told."""
+    """Available memory of the host, or of the container; half of all memory if neither is known."""
     found = []
     if _MEMORY.exists():
         lines = _MEMORY.read_text(encoding="utf-8").splitlines()

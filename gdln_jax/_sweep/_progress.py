@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-# Told the fraction done, in [0, 1], and what it does now: as recipes report.
+# Called with the fraction done, in [0, 1], and what is done now: as recipes report.
 Report = Callable[[float, str], None]
 
 
@@ -13,7 +13,7 @@ Report = Callable[[float, str], None]
 def reporting(progress: bool | Report, done: int, points: int) -> Iterator[Callable[[int], None]]:
     """A function to call with the number of points that have just ended.
 
-    `progress`: True for a bar (on a terminal only), False for none, or a function that is told.
+    `progress`: True for a bar (on a terminal only), False for none, or a function to call.
     `done`: points that came from the store.
     """
     ended = done

@@ -9,16 +9,15 @@ and a store holds points.
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 
 from gdln_jax import _machine
-from gdln_jax._sweep._axes import Axis
+from gdln_jax._sweep._axes import Axis, Fn
 from gdln_jax._sweep._fingerprint import ABOVE, LONG, fingerprint, name_of
 
 # What JAX must be set to for the same numbers, here and in worker processes.
@@ -35,7 +34,7 @@ FLAGS = (
 class Spec:
     """The question and the code of a sweep, as plain values that JSON can hold."""
 
-    question: Mapping[str, Any]
+    question: Mapping[str, object]
     code: Mapping[str, str]
 
     @property
@@ -49,9 +48,7 @@ class Spec:
         return _digest(self.code)
 
 
-def make_spec(
-    fn: Callable[..., Any], axes: tuple[Axis, ...], key_axes: tuple[str, ...], key: jax.Array
-) -> Spec:
+def make_spec(fn: Fn, axes: tuple[Axis, ...], key_axes: tuple[str, ...], key: jax.Array) -> Spec:
     """The spec of a sweep, equal in every process that asks the same of the same code."""
     question = {
         "fn": name_of(fn),
@@ -69,23 +66,23 @@ def key_text(key: jax.Array) -> str:
     return np.asarray(jax.random.key_data(key)).tobytes().hex()
 
 
-def flags() -> dict[str, Any]:
+def flags() -> dict[str, object]:
     """What JAX is set to now."""
     return {name: jax.config.values[name] for name in FLAGS}
 
 
-def differences(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+def differences(stored: Mapping[str, object], asked: Mapping[str, object]) -> str:
     """Which entries differ, and how."""
     pairs = [(k, stored.get(k, "none"), asked.get(k, "none")) for k in sorted({*stored, *asked})]
     return "; ".join(f"{k} {_short(was)} -> {_short(new)}" for k, was, new in pairs if was != new)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= 2 * LONG else text[: 2 * LONG] + "..."
 
 
-def _digest(value: Mapping[str, Any]) -> str:
+def _digest(value: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:LONG]
 
 

@@ -7,21 +7,20 @@ seeds or sizes: they are traced wherever fn can be traced with them, else static
 """
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
 
 import jax
 import numpy as np
 
 from gdln_jax._checks import suggest
-from gdln_jax._sweep._axes import Axis, Grid
+from gdln_jax._sweep._axes import Axis, Fn, Grid
 from gdln_jax._sweep._status import labelled
 
 # fn may refuse some points (K above M, say): so many are tried for one that it takes.
 _PROBES = 32
 
 
-def check_arguments(fn: Callable[..., Any], axes: tuple[Axis, ...]) -> None:
+def check_arguments(fn: Fn, axes: tuple[Axis, ...]) -> None:
     """Refuse an fn that cannot be called as `fn(key, **point)`."""
     if not callable(fn):
         raise ValueError(f"fn is {fn!r}; pass a function fn(key, **point).")
@@ -44,7 +43,7 @@ def check_arguments(fn: Callable[..., Any], axes: tuple[Axis, ...]) -> None:
 
 
 def find_static(
-    fn: Callable[..., Any], axes: tuple[Axis, ...], static: tuple[str, ...], key: jax.Array
+    fn: Fn, axes: tuple[Axis, ...], static: tuple[str, ...], key: jax.Array
 ) -> frozenset[str]:
     """The names of all static axes; traces fn, runs nothing.
 
@@ -56,13 +55,13 @@ def find_static(
     open_axes = [axis for axis in axes if axis.name not in given]
     if not open_axes:
         return given
-    if trouble(fn, Grid(axes, given, ()), 0, key) is None:
+    if not isinstance(traced(fn, Grid(axes, given, ()), 0, key), Exception):
         return given
     found = frozenset(axis.name for axis in axes)
     number = _point_that_works(fn, Grid(axes, found, ()), key)
     for axis in open_axes:
-        failed = trouble(fn, Grid(axes, found - {axis.name}, ()), number, key)
-        if failed is None:
+        failed = traced(fn, Grid(axes, found - {axis.name}, ()), number, key)
+        if not isinstance(failed, Exception):
             found -= {axis.name}
         elif not axis.is_whole:
             raise ValueError(
@@ -100,13 +99,13 @@ def check_labels(axes: tuple[Axis, ...], static: frozenset[str]) -> None:
             )
 
 
-def _point_that_works(fn: Callable[..., Any], grid: Grid, key: jax.Array) -> int:
+def _point_that_works(fn: Fn, grid: Grid, key: jax.Array) -> int:
     """The number of a point that fn takes, of some that are tried."""
     numbers = np.unique(np.linspace(0, grid.size - 1, min(_PROBES, grid.size)).astype(int))
     errors = []
     for number in numbers.tolist():
-        failed = trouble(fn, grid, number, key)
-        if failed is None:
+        failed = traced(fn, grid, number, key)
+        if not isinstance(failed, Exception):
             return number
         errors.append(failed)
     raise ValueError(
@@ -115,18 +114,24 @@ def _point_that_works(fn: Callable[..., Any], grid: Grid, key: jax.Array) -> int
     ) from errors[0]
 
 
-def trouble(fn: Callable[..., Any], grid: Grid, number: int, key: jax.Array) -> Exception | None:
-    """What fn raises at a point when the axes that are not static are traced; None if it can be."""
+def traced(
+    fn: Fn, grid: Grid, number: int, key: jax.Array
+) -> Mapping[str, jax.ShapeDtypeStruct] | Exception:
+    """What fn returns, by name, or raises at a point when the axes that are not static are traced.
+
+    Runs nothing.
+    """
     fixed = grid.static_values(number)
     moving = {
         axis.name: jax.ShapeDtypeStruct((), jax.dtypes.canonicalize_dtype(axis.dtype))
         for axis in grid.traced
     }
     try:
-        jax.eval_shape(lambda key, values: labelled(fn(key, **fixed, **values)), key, moving)
+        return jax.eval_shape(
+            lambda key, values: labelled(fn(key, **fixed, **values))[0], key, moving
+        )
     except Exception as error:  # noqa: BLE001  whatever fn does with a tracer
         return error
-    return None
 
 
 def _first_line(error: Exception) -> str:

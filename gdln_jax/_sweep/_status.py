@@ -5,12 +5,11 @@ diffrax or optimistix solve. What it reports as failed is set to NaN where it is
 (PITFALLS 7); what is not finite without a report is recorded, and left as it is.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from gdln_jax._solution import DIVERGED, GAVE_UP, OK, STATUS
 
@@ -24,16 +23,21 @@ REASONS = {
 }
 # For attributes, as in the CF conventions: one word each.
 MEANINGS = {
-    OK: "ok", DIVERGED: "diverged", GAVE_UP: "solver_gave_up", NOT_FINITE: "not_finite",
-    OTHER: "other_status_reported", RAISED: "raised", MISSING: "not_computed_yet",
-}  # fmt: skip
+    OK: "ok",
+    DIVERGED: "diverged",
+    GAVE_UP: "solver_gave_up",
+    NOT_FINITE: "not_finite",
+    OTHER: "other_status_reported",
+    RAISED: "raised",
+    MISSING: "not_computed_yet",
+}
 SINGLE = "value"
 # Names that chunks and results use themselves.
 RESERVED = ("status", "reason", "message", "point")
 _KINDS = (jnp.floating, jnp.integer, jnp.bool_)
 
 
-def labelled(out: Any) -> tuple[dict[str, jax.Array], jax.Array]:
+def labelled(out: PyTree) -> tuple[dict[str, jax.Array], jax.Array]:
     """The arrays in what fn returned, by path, and the status () of the point."""
     leaves = jax.tree_util.tree_flatten_with_path(out, is_leaf=_is_result)[0]
     arrays: dict[str, jax.Array] = {}
@@ -63,7 +67,7 @@ def labelled(out: Any) -> tuple[dict[str, jax.Array], jax.Array]:
 
 
 def _widened(array: jax.Array) -> jax.Array:
-    """The same values in a type that NumPy and netCDF have: they know no bfloat16 and no int4."""
+    """The same values in a type that NumPy and netCDF have: they lack bfloat16 and int4."""
     if array.dtype.kind != "V":
         return array
     if jnp.issubdtype(array.dtype, jnp.floating):
@@ -90,12 +94,12 @@ def _is_whole_number(array: jax.Array) -> bool:
     return array.ndim == 0 and jnp.issubdtype(array.dtype, jnp.integer)
 
 
-def _is_result(leaf: Any) -> bool:
+def _is_result(leaf: object) -> bool:
     """An outcome of a diffrax, optimistix or lineax solve: an item of an equinox enumeration."""
     return isinstance(leaf, eqx.Module) and hasattr(leaf, "_enumeration")
 
 
 def reasons(status: np.ndarray, messages: np.ndarray) -> np.ndarray:
-    """The reason per point in words, with the message of what was raised."""
-    words = np.array([REASONS[code] for code in range(len(REASONS))], dtype=object)[status]
-    return np.where(messages == "", words, words + ": " + messages).astype(object)
+    """The reason per point as text, with the message of what was raised."""
+    texts = np.array([REASONS[code] for code in range(len(REASONS))], dtype=object)[status]
+    return np.where(messages == "", texts, texts + ": " + messages).astype(object)

@@ -13,18 +13,19 @@ points: they are found by value, whatever axes they were computed for.
 """
 
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import io
 import json
-import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from gdln_jax import _files
 from gdln_jax._sweep._axes import Axis, Grid
 from gdln_jax._sweep._locks import locked, turn
 from gdln_jax._sweep._program import Block
@@ -32,11 +33,35 @@ from gdln_jax._sweep._spec import Spec, differences
 
 _LAYOUT, _FORMAT = "layout.json", 2
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# The points of a file: their coordinates, and their results numbered from 0.
 _Part = tuple[Mapping[str, np.ndarray], Block]
 
 
 class SweepStoreError(RuntimeError):
     """The store cannot be used: it belongs to another sweep, or cannot be read or written."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the latest call asked of a store: points per chunk, static axes, values by axis."""
+
+    chunk: int
+    static: frozenset[str]
+    values: Mapping[str, list[str]]
+
+    def changes(self, axes: tuple[Axis, ...]) -> list[str]:
+        """How `axes` differ from those of the layout; nothing if they do not."""
+        words = []
+        for axis in axes:
+            was, now = self.values[axis.name], _texts(axis)
+            more, fewer = [v for v in now if v not in was], [v for v in was if v not in now]
+            words += [f"axis {axis.name!r} gains {_few(more)}"] if more else []
+            words += [f"axis {axis.name!r} loses {_few(fewer)}"] if fewer else []
+            if [v for v in now if v in was] != [v for v in was if v in now]:
+                words.append(f"axis {axis.name!r} is in another order")
+        if list(self.values) != [axis.name for axis in axes]:
+            words.append("the axes are in another order")
+        return words
 
 
 class Store:
@@ -50,7 +75,8 @@ class Store:
         if folder.exists() and not folder.is_dir():
             raise SweepStoreError(f"store={folder} is a file; pass a folder.")
         if folder.exists() and not (folder / _LAYOUT).exists():
-            strange = [p.name for p in folder.iterdir() if not p.name.endswith((".lock", ".tmp"))]
+            ours = lambda path: path.suffix == ".lock" or _files.is_unfinished(path)  # noqa: E731
+            strange = [path.name for path in folder.iterdir() if not ours(path)]
             if strange and not (folder / _LAYOUT).exists():  # another shard may just have made it
                 raise SweepStoreError(
                     f"store={folder} holds other files ({min(strange)}) and no sweep; pass "
@@ -58,8 +84,8 @@ class Store:
                 )
 
     # ------------------------------------------------------------------ reading
-    def layout(self) -> dict[str, Any] | None:
-        """What the store belongs to and was last asked for; None if it is new.
+    def layout(self) -> Layout | None:
+        """What the store was last asked for; None if it is new.
 
         Raises:
             SweepStoreError: it belongs to another spec or code version, with both hashes.
@@ -68,11 +94,15 @@ class Store:
         if not path.exists():
             return None
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            stored = found["hash"], found["code hash"]
-            parts = found["spec"], found["code"]
-            form, wrote = found.get("format", 1), found["code"]["gdln_jax"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            form, wrote = kept.get("format", 1), kept["code"]["gdln_jax"]
+            spec, code = self.spec.question, self.spec.code
+            halves = (
+                ("spec", kept["hash"], self.spec.hash, kept["spec"], spec),
+                ("code version", kept["code hash"], self.spec.code_hash, kept["code"], code),
+            )
+            layout = Layout(kept["chunk"], frozenset(kept["static"]), kept["axes"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise SweepStoreError(
                 f"{path} is not what a sweep wrote ({error}); pass another folder."
             ) from error
@@ -82,18 +112,16 @@ class Store:
                 f"{_FORMAT}), by gdln_jax {wrote}. Go on with that version, or pass another "
                 "folder; xarray.open_dataset reads its files chunk-*.nc."
             )
-        kinds = ("spec", "code version")
-        ours = (self.spec.hash, self.spec.code_hash), (self.spec.question, self.spec.code)
-        for kind, old, new, was, asked in zip(kinds, stored, ours[0], parts, ours[1], strict=True):
+        for kind, old, new, was, asked in halves:
             if old != new:
                 raise SweepStoreError(
                     f"the store {self.folder} belongs to another {kind}: it has {old}, this sweep "
                     f"{new} ({differences(was, asked)}). Pass another folder, or what made it."
                 )
-        return found
+        return layout
 
-    def found(self, grid: Grid) -> list[tuple[np.ndarray, Block]]:
-        """The results of all points of `grid` that are kept, with their numbers, each once."""
+    def found(self, grid: Grid) -> list[Block]:
+        """The results of all points of `grid` that are kept, each once."""
         there, results = np.zeros(grid.size, bool), []
         for path in sorted(self.folder.glob("chunk-*.nc")):
             if path.name not in self._parts:
@@ -101,17 +129,20 @@ class Store:
             part = self._parts[path.name]
             if part is None:
                 continue
-            numbers = grid.numbers(part[0])
+            columns, block = part
+            numbers = grid.numbers(columns)
             rows = np.flatnonzero((numbers >= 0) & ~there[numbers])
             there[numbers[rows]] = True
             if len(rows):
-                results.append((numbers[rows], part[1].rows(rows)))
+                results.append(dataclasses.replace(block, numbers=numbers).rows(rows))
         return results
 
     # ------------------------------------------------------------------ writing
     @contextlib.contextmanager
     def writing(self, missing: str) -> Iterator[None]:
         """Hold the folder as the one sweep, or as one of its shards, that writes to it.
+
+        Removes damaged files, and what a killed process of the same shard left unfinished.
 
         Raises:
             SweepLockedError: another sweep holds it.
@@ -126,15 +157,20 @@ class Store:
                     f"store={self.folder} cannot be written to ({error.strerror}), and {missing}: "
                     "pass a folder that you may write to, or a copy of this one."
                 ) from error
-            self._sweep_up()
+            _files.remove_unfinished(self.folder, "*" if self.shard is None else self.mark)
+            for name in [name for name, part in self._parts.items() if part is None]:
+                (self.folder / name).unlink(missing_ok=True)
+                del self._parts[name]
             yield
 
-    def lay_out(self, axes: tuple[Axis, ...], chunk: int, static: frozenset[str]) -> dict[str, Any]:
-        """The layout for these axes: that of another shard of the same call, else this one's."""
+    def lay_out(self, axes: tuple[Axis, ...], chunk: int, static: frozenset[str]) -> int:
+        """Write the layout for these axes; return the points per chunk, which another shard of the
+        same call may have chosen before.
+        """
         with turn(self.folder):
             known = self.layout()
-            if known is not None and not changes(known, axes):
-                return known
+            if known is not None and not known.changes(axes):
+                return known.chunk
             layout = {
                 "format": _FORMAT,
                 "hash": self.spec.hash,
@@ -145,16 +181,8 @@ class Store:
                 "static": sorted(static),
                 "axes": {a.name: _texts(a) for a in axes},
             }
-            self._write(self.folder / _LAYOUT, json.dumps(layout, indent=1).encode())
-            return layout
-
-    def _sweep_up(self) -> None:
-        """Remove damaged files, and what a killed process of the same shard left half-written."""
-        for path in self.folder.glob("*.tmp" if self.shard is None else f"*.{self.mark}.tmp"):
-            path.unlink(missing_ok=True)
-        for name in [name for name, part in self._parts.items() if part is None]:
-            (self.folder / name).unlink(missing_ok=True)
-            del self._parts[name]
+            self._write(_LAYOUT, json.dumps(layout, indent=1).encode())
+            return chunk
 
     def write(self, number: int, block: Block, coordinates: Mapping[str, np.ndarray]) -> None:
         """Keep finished points: on the disk before this returns, whole or not at all.
@@ -162,22 +190,13 @@ class Store:
         Raises:
             SweepStoreError: the disk is full or does not take it; what is there stays readable.
         """
-        content = _packed(block, coordinates, {"sweep_spec": self.spec.hash, "chunk": number})
-        name = f"chunk-{number:06d}-{hashlib.sha256(content).hexdigest()}.nc"
-        self._write(self.folder / name, content)
+        attrs = {"sweep_spec": self.spec.hash, "chunk": number}
+        content = bytes(_packed(block, coordinates, attrs).to_netcdf(engine="h5netcdf"))
+        self._write(f"chunk-{number:06d}-{hashlib.sha256(content).hexdigest()}.nc", content)
 
-    def _write(self, path: Path, content: bytes) -> None:
-        unfinished = path.with_name(f"{path.stem[:16]}.{self.mark}.tmp")
+    def _write(self, name: str, content: bytes) -> None:
         try:
-            try:
-                with unfinished.open("wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                unfinished.replace(path)
-                _sync(self.folder)
-            finally:
-                unfinished.unlink(missing_ok=True)
+            _files.write(self.folder / name, content, by=self.mark)
         except OSError as error:
             done = len(list(self.folder.glob("chunk-*.nc")))
             why = "the disk is full" if error.errno in _FULL else f"it cannot be written ({error})"
@@ -187,22 +206,6 @@ class Store:
             ) from error
 
 
-def changes(layout: Mapping[str, Any], axes: tuple[Axis, ...]) -> list[str]:
-    """How the axes differ from those of the latest call, in words; nothing if they do not."""
-    words = []
-    for axis in axes:
-        was, now = layout["axes"][axis.name], _texts(axis)
-        old, new = set(was), set(now)
-        more, fewer = [v for v in now if v not in old], [v for v in was if v not in new]
-        words += [f"axis {axis.name!r} gains {_few(more)}"] if more else []
-        words += [f"axis {axis.name!r} loses {_few(fewer)}"] if fewer else []
-        if [v for v in now if v in old] != [v for v in was if v in new]:
-            words.append(f"axis {axis.name!r} is in another order")
-    if list(layout["axes"]) != [axis.name for axis in axes]:
-        words.append("the axes are in another order")
-    return words
-
-
 def _texts(axis: Axis) -> list[str]:
     return [repr(value) for value in axis.values]
 
@@ -210,16 +213,6 @@ def _texts(axis: Axis) -> list[str]:
 def _few(texts: list[str], limit: int = 4) -> str:
     rest = f", ... ({len(texts)} values)" if len(texts) > limit else ""
     return ", ".join(texts[:limit]) + rest
-
-
-def _sync(folder: Path) -> None:
-    """Make a renaming last through a loss of power, where the system can."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _read(path: Path) -> _Part | None:
@@ -233,12 +226,16 @@ def _read(path: Path) -> _Part | None:
     return _unpacked(content) if whole else None
 
 
-def _packed(block: Block, coordinates: Mapping[str, np.ndarray], attrs: dict[str, Any]) -> bytes:
-    rows = lambda name, a: (("point", *(f"{name}_dim_{k}" for k in range(a.ndim - 1))), a)  # noqa: E731
-    data = {name: rows(name, array) for name, array in block.arrays.items()}
-    data |= {"status": ("point", block.status), "message": ("point", block.messages)}
+def _packed(
+    block: Block, coordinates: Mapping[str, np.ndarray], attrs: Mapping[str, str | int]
+) -> xr.Dataset:
+    data = {
+        name: (("point", *(f"{name}_dim_{k}" for k in range(array.ndim - 1))), array)
+        for name, array in block.arrays.items()
+    }
+    data |= {"status": (("point",), block.status), "message": (("point",), block.messages)}
     coords = {name: ("point", column) for name, column in coordinates.items()}
-    return bytes(xr.Dataset(data, coords, attrs).to_netcdf(engine="h5netcdf"))
+    return xr.Dataset(data, coords, attrs)
 
 
 def _unpacked(content: bytes) -> _Part:
@@ -249,4 +246,5 @@ def _unpacked(content: bytes) -> _Part:
         arrays = {str(k): np.asarray(v.values) for k, v in data.data_vars.items()}
         columns = {str(k): np.asarray(v.values) for k, v in data.coords.items()}
     status, messages = arrays.pop("status"), arrays.pop("message").astype(object)
-    return columns, Block(arrays, status.astype(np.int8), messages)
+    numbers = np.arange(len(status))
+    return columns, Block(numbers, arrays, status.astype(np.int8), messages)

@@ -13,13 +13,13 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,28 @@ _ASKED = ("fn", "axes", "key_axes", "static", "batch", "folder")
 _SECONDS = 1.0
 
 
+@runtime_checkable
+class Job(Protocol):
+    """What an executor returns: a job that runs, or has run."""
+
+    def result(self) -> object:
+        """Wait for the end; raise what the job raised."""
+        ...
+
+    def cancel(self) -> object:
+        """End it."""
+        ...
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """What starts jobs."""
+
+    def submit(self, function: Callable[[int, int], None], /, *arguments: int) -> Job:
+        """Start `function(*arguments)`."""
+        ...
+
+
 class WorkerError(RuntimeError):
     """Some workers ended before their work; what they finished is in the store."""
 
@@ -45,7 +67,7 @@ class _Work:
 
     asked: Mapping[str, Any]
     key: tuple[str, np.ndarray]
-    flags: Mapping[str, Any]
+    flags: Mapping[str, object]
 
     def __call__(self, number: int, count: int) -> None:
         for name, value in self.flags.items():
@@ -54,7 +76,7 @@ class _Work:
         Run(**self.asked, key=key, shard=(number, count)).compute(progress=False)
 
 
-def work_off(run: Run, count: int, executor: Any) -> None:
+def work_off(run: Run, count: int, executor: Executor | None) -> None:
     """Do the points of `run` that are missing in `count` other processes; wait for all of them.
 
     Raises:
@@ -67,7 +89,7 @@ def work_off(run: Run, count: int, executor: Any) -> None:
     work = _Work(asked, (impl, data), flags())
     if executor is None:
         _check_sendable(work)
-    with run.laid_out():  # who cannot have the store finds it out here
+    with run.held():  # who cannot have the store finds it out here
         pass
     failed: dict[int, Exception] = {}
     with _starting(work, count, executor) as jobs:
@@ -94,7 +116,7 @@ def work_off(run: Run, count: int, executor: Any) -> None:
 
 
 @contextlib.contextmanager
-def _starting(work: _Work, count: int, executor: Any) -> Iterator[list[Any]]:
+def _starting(work: _Work, count: int, executor: Executor | None) -> Iterator[Sequence[Job]]:
     if executor is not None:
         jobs = [executor.submit(work, number, count) for number in range(count)]
         try:
