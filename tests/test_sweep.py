@@ -459,6 +459,20 @@ def test_a_long_solve_shows_how_far_it_is_if_asked(capfd):
 
 
 # ------------------------------------------------------------------ refusals
+def test_dims_of_another_number_are_refused_before_anything_is_compiled(tmp_path, monkeypatch):
+    monkeypatch.setattr(Program, "__init__", lambda *_: pytest.fail("a program was made"))
+    for dims, message in (
+        ({"curve": ["step"]}, r"1 dimensions of 'curve' \(step\), but each point has 2"),
+        ({"curve": ["a", "b"], "x": "step"}, r"1 dimensions of 'x' \(step\), but each point has 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            gdln.sweep(
+                lambda _, n: {"curve": jnp.zeros((2, n)), "x": 1.0}, {"n": [1, 2]}, key=KEY,
+                dims=dims, store=tmp_path / "s", progress=False,
+            )  # fmt: skip
+    assert not (tmp_path / "s").exists()
+
+
 @pytest.mark.parametrize(
     ("axes", "options", "message"),
     [
@@ -544,6 +558,11 @@ attempts = [
     (lambda: swept(dims=["v"]), "dims is ['v']; it must be a mapping"),
     (lambda: swept(coords=3), "coords is 3; it must be a mapping"),
     (lambda: swept(units="s"), "units is 's'; it must be a mapping"),
+    (lambda: swept(dims={"v": 3}), "dims['v'] is 3; pass a list of names"),
+    (lambda: swept(mesh=3), "mesh is 3; pass a jax.sharding.Mesh"),
+    (lambda: swept(workers=1, store="s", executor=3), "executor is 3; pass an object with a meth"),
+    (lambda: swept(static=3), "static is 3; pass a tuple of names of axes: 'a'"),
+    (lambda: swept(key_axes=3), "key_axes is 3; pass a tuple of names of axes: 'a'"),
     (lambda: flow(loss="mse"), "loss is 'mse'; pass a function"),
     (lambda: flow(max_steps=0), "max_steps is 0"),
 ]

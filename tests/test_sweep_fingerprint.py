@@ -4,6 +4,7 @@ import functools
 import importlib
 import sys
 import sysconfig
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 import xarray as xr
 
 import gdln_jax as gdln
-from gdln_jax._sweep._fingerprint import fingerprint
+from gdln_jax._sweep._fingerprint import ABOVE, fingerprint
 
 STUDY = """
 import functools, equinox as eqx, jax, study_helpers, study_package.deep
@@ -246,3 +247,8 @@ def test_loops_in_code_and_data_end():
     knot: list[Any] = [1]
     knot.append(knot)
     assert fingerprint(lambda: even(knot)) == fingerprint(lambda: even(knot))
+
+
+def test_what_stands_above_the_sweep_are_modules_of_the_package():
+    package = Path(gdln.__file__).parent
+    assert {path.stem for path in package.iterdir()} >= ABOVE

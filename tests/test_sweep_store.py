@@ -432,6 +432,30 @@ def test_shards_share_a_store_and_what_is_missing_says_so(tmp_path, unstored):
     assert run(tmp_path).equals(unstored)
 
 
+@pytest.mark.slow
+def test_the_exit_status_of_a_shard(tmp_path):
+    script = tmp_path / "study.py"
+    script.write_text(
+        "import sys, jax, gdln_jax as gdln\n"
+        "shard = tuple(map(int, sys.argv[1].split('/')))\n"
+        "def fn(key, x): return {'y': x, 'status': (x > 1).astype(int)}\n"
+        "gdln.sweep(fn, {'x': [0.0, 1.0, 2.0, 3.0]}, key=jax.random.key(0), batch=1,\n"
+        "           store='kept', shard=shard, progress=False)\n"
+    )
+
+    def ends(shard):
+        command = [sys.executable, script.name, shard]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    done = ends("0/2")
+    assert done.returncode == 0, done.stderr  # one of its points has failed, two are not its own
+    assert "3 of 4 points have no sound result" in done.stderr
+    with locked(tmp_path / "kept", (1, 2)):
+        taken = ends("1/2")
+    assert taken.returncode == 1
+    assert "SweepLockedError" in taken.stderr
+
+
 # ------------------------------------------------------------------ several processes
 SCALED = {"seed": list(range(8)), "scale": [1.0, 2.0, 4.0, 8.0]}
 
