@@ -11,6 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+# Read when JAX and equinox are imported; processes that tests start inherit them. Programs that
+# cannot call back (equinox's checks of diffrax's arguments do) can be kept on disk, and LLVM
+# without optimisation compiles in 2/3 of the time: most programs run once.
+os.environ.setdefault("EQX_ON_ERROR", "nan")
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
 import jax
 import pytest
 from hypothesis import HealthCheck, settings
@@ -36,22 +42,44 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 _FOLDER, _OWN = pytest.StashKey[str](), pytest.StashKey[bool]()
 
 
+def stored_programs(folder: str) -> dict[str, str]:
+    """Environment of a process that takes its programs from `folder`, and leaves them there."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": folder,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Keep compiled programs in a folder of this run, for all of its workers.
 
-    Most of the time goes into compiling, and the same programs are needed in many files. Processes
-    that tests start do without: they may be killed while they write.
+    Most of the time goes into compiling, and the same programs are needed in many files. So do
+    notebooks and `plain_python`; other processes that tests start do without: they may be killed
+    while they write.
     """
-    shared = getattr(config, "workerinput", {}).get("programs")
+    given = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    shared = given or getattr(config, "workerinput", {}).get("programs")
     folder = shared or tempfile.mkdtemp(prefix="gdln-programs-")
     config.stash[_FOLDER], config.stash[_OWN] = folder, not shared
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        jax.config.update("jax_compilation_cache_dir", folder)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    if not given:
+        for name, value in stored_programs(folder).items():
+            number = name.startswith("JAX_PERSISTENT")
+            jax.config.update(name.lower(), int(value) if number else value)
     # Half-written by the other worker: then the program is compiled.
     config.addinivalue_line("filterwarnings", "ignore:Error reading persistent compilation cache")
     config.addinivalue_line("filterwarnings", "ignore:Error writing persistent compilation cache")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A notebook's kernel takes its programs from the folder, too."""
+    if item.path.suffix != ".ipynb":
+        return (yield)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in stored_programs(item.config.stash[_FOLDER]).items():
+            patch.setenv(name, value)
+        return (yield)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -117,11 +145,17 @@ def key() -> jax.Array:
 
 
 @pytest.fixture(scope="session")
-def plain_python() -> Callable[..., "subprocess.CompletedProcess[str]"]:
+def plain_python(pytestconfig: pytest.Config) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """Runs a snippet in a fresh interpreter: float64, without the run-time shape checks.
 
-    For error messages as users see them (PITFALLS 14) and for what an import costs.
+    For error messages as users see them (PITFALLS 14; equinox raises, which is its default) and for
+    what an import costs.
     """
+    known = {
+        **{name: value for name, value in os.environ.items() if name != "EQX_ON_ERROR"},
+        **stored_programs(pytestconfig.stash[_FOLDER]),
+        "JAX_ENABLE_X64": "1",
+    }
 
     def run(snippet: str, **environment: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -131,7 +165,7 @@ def plain_python() -> Callable[..., "subprocess.CompletedProcess[str]"]:
             timeout=120,
             check=False,
             cwd=CHECKOUT,
-            env={**os.environ, "JAX_ENABLE_X64": "1", **environment},
+            env={**known, **environment},
         )
 
     return run

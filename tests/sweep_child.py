@@ -158,7 +158,7 @@ def devices(folder):
 def checked(key, x):
     import equinox as eqx
 
-    return {"same": eqx.error_if(x, x > 2.5, "x is above 2.5")}
+    return {"same": eqx.error_if(x, x > 2.5, "x is above 2.5", on_error="raise")}
 
 
 def pod(folder):

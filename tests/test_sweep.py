@@ -392,7 +392,8 @@ def test_an_error_raised_inside_the_program_belongs_to_its_points():
     import equinox as eqx
 
     def fn(key, x):
-        return {"same": eqx.error_if(x, x > 2.5, "x is above 2.5"), "whole": x.astype(int)}
+        same = eqx.error_if(x, x > 2.5, "x is above 2.5", on_error="raise")
+        return {"same": same, "whole": x.astype(int)}
 
     out = gdln.sweep(fn, {"x": [0.0, 1.0, 2.0, 3.0, 1.5]}, key=KEY, progress=False)
     np.testing.assert_array_equal(out["status"], [0, 0, 0, 5, 0])
