@@ -42,22 +42,22 @@ class Bundle:
 class Graph:
     """A directed acyclic graph of layers: the architecture of a gated deep linear network.
 
-    **Arguments:**
-
-    - `nodes`: mapping node name -> width (number of units).
-    - `edges`: sequence of `(source, target)` or `(source, target, name)`. The default name is
-      `"source->target"`; parallel edges need names of their own.
-
-    - `inputs`, `outputs`: optional declarations, checked against the edges.
+    Args:
+        nodes: mapping node name -> width (number of units).
+        edges: sequence of `(source, target)` or `(source, target, name)`. The default name is
+            `"source->target"`; parallel edges need names of their own.
+        inputs: the input nodes, an optional declaration that is checked against the edges.
+        outputs: the output nodes, likewise.
 
     Input nodes are those without an incoming edge, output nodes those without an outgoing one,
     all others are hidden. Skip connections and parallel edges are allowed. A hidden node that
     lost its way out would silently count as an output: declare `outputs` (or `inputs`) and it is
     refused instead; undeclared, it is refused as soon as data without a target for it arrive.
 
-    **Raises:** `ValueError` that names the culprit for a cycle, an unknown node, a width below
-    1, a name used twice, a node without any edge, a self-loop, a graph without edges, or ends
-    that differ from the declared ones.
+    Raises:
+        ValueError: that names the node or edge for a cycle, an unknown node, a width below 1, a
+            name used twice, a node without any edge, a self-loop, a graph without edges, or ends
+            that differ from the declared ones.
 
     ```python
     Graph({"x": 4, "h": 64, "y": 7}, [("x", "h"), ("h", "y")])

@@ -1,4 +1,4 @@
-"""What a run meets here: precision, compilation cache, devices, versions."""
+"""Precision, compilation cache, devices, versions and processes of this run."""
 
 import os
 import platform

@@ -137,18 +137,19 @@ def learning_curves(
     included, for few modes (docs/noise.md says how few). The integrals are exact to 1e-8 in float64
     (1e-6 from a0 = 1e-30 with N3 near N1), and to about 1e-5 in float32.
 
-    **Arguments:**
-
-    - `sbar`: (mode,) strengths of the teacher, >= 0 and at most min(N1, N3) of them; modes of
-      strength 0 are left out.
-    - `inputs`, `outputs`, `examples`: N1, N3 and P >= N1; plain integers.
-    - `sigma`: standard deviation of the noise of each target, >= 0; 0 is the limit of small noise,
-      with a one-sided derivative.
-    - `a0`: a(0) > 0, one number for all modes.
-    - `ts`: (time,) times >= 0 in any order, in the units of `tau` (t = tau * learning rate * step);
-      `inf` is the end of training.
-    - `tau`: time constant.
-    - `nodes`: nodes of the quadrature over the bulk.
+    Args:
+        sbar: (mode,) strengths of the teacher, >= 0 and at most min(N1, N3) of them; modes of
+            strength 0 are left out.
+        inputs: N1, a plain integer, as the next two.
+        outputs: N3.
+        examples: P >= N1.
+        sigma: standard deviation of the noise of each target, >= 0; 0 is the limit of small noise,
+            with a one-sided derivative.
+        a0: a(0) > 0, one number for all modes.
+        ts: (time,) times >= 0 in any order, in the units of `tau` (t = tau * learning rate * step);
+            `inf` is the end of training.
+        tau: time constant.
+        nodes: nodes of the quadrature over the bulk.
 
     `sbar`, `sigma`, `a0`, `ts` and `tau` may be traced and differentiated, in sbar and sigma across
     the threshold too. Costs O(times x nodes) time and memory.
@@ -157,9 +158,10 @@ def learning_curves(
     equal for all modes, fewer hidden units than min(N1, N3), Gaussian inputs that are not whitened,
     P < N1, more than two layers, or noise in the inputs. Draw data and simulate those.
 
-    **Raises:** `ValueError` that names the argument for P < N1, sigma < 0, a0 <= 0, an a0 per mode,
-    sbar < 0 or more modes than min(N1, N3), negative times, and what is no number. Inside `jit`,
-    `vmap` or `grad`, where values cannot be seen, such a value gives NaN.
+    Raises:
+        ValueError: that names the argument for P < N1, sigma < 0, a0 <= 0, an a0 per mode, sbar < 0
+            or more modes than min(N1, N3), negative times, and what is no number. Inside `jit`,
+            `vmap` or `grad`, where values cannot be seen, such a value gives NaN.
     """
     sizes = _checked_sizes(inputs, outputs, examples)
     nodes = check_integer(nodes, "nodes", minimum=2)
@@ -193,7 +195,8 @@ def best_time(
     then refined around the best. A best test error within 1e-6 (relative) of the end value counts
     as the end value. Runs under `jit` and `vmap`.
 
-    **Raises:** `ValueError` as `learning_curves`.
+    Raises:
+        ValueError: as `learning_curves`.
     """
     sizes = _checked_sizes(inputs, outputs, examples)
     return _best_time(*_same_dtype(*_checked(sbar, sigma, a0, tau, sizes)), sizes)
@@ -215,11 +218,15 @@ def draw(
     orthonormal columns, so that Sigma^x = I to rounding, and the targets are those of a teacher in
     random position plus N(0, sigma^2).
 
-    **Arguments:** those of `learning_curves`, and
-
-    - `key`: a JAX random key; teacher, inputs, noise and hidden frame have keys of their own.
-    - `hidden`: hidden units, at least min(N1, N3), which is the default. A narrower layer cannot
-      learn all modes and has no formula here.
+    Args:
+        sbar: as `learning_curves`; so are the next four.
+        inputs: N1.
+        outputs: N3.
+        examples: P.
+        sigma: standard deviation of the noise.
+        key: a JAX random key; teacher, inputs, noise and hidden frame have keys of their own.
+        hidden: hidden units, at least min(N1, N3), which is the default. A narrower layer cannot
+            learn all modes and has no formula here.
 
     `meta`: `teacher`, the map W (N3, N1); `sigma`; `start`, a function: `start(a0)` is the
     `GatedNetwork` W_1 = sqrt(a0) R V^T, W_2 = sqrt(a0) U R^T with U S V^T = Sigma^yx of this draw
@@ -230,7 +237,8 @@ def draw(
     Costs O(P N1^2 + P N1 N3). Works on traced `sbar`, `sigma` and `key`: many draws are one
     program, `jax.vmap(lambda key: gdln.noise.draw(..., key=key).data)(keys)`.
 
-    **Raises:** `ValueError` as `learning_curves`, and for a narrower hidden layer.
+    Raises:
+        ValueError: as `learning_curves`, and for a narrower hidden layer.
     """
     sizes = _checked_sizes(inputs, outputs, examples)
     check_random_key(key)
@@ -459,7 +467,7 @@ def _slope(t: Array, start: Array, *params: Array) -> tuple[Array, Array]:
 def _learning_time(facts: dict[str, Array], a0: Array, tau: Array) -> Array:
     """Return 1.5 times the time at which all modes above the threshold are within 1 % of s.
 
-    The edge of the bulk stands in where there are none. From below the time to .99 s is
+    The edge of the bulk stands in where there are none. From below the time to 0.99 s is
     tau/(2 s) ln(99 (s - a0)/a0), from above that to 1.01 s the same with 101.
     """
     s = jax.lax.stop_gradient(jnp.append(facts["spikes"], facts["edges"][1]))

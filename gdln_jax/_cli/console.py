@@ -35,11 +35,11 @@ def progress_bar(name: str) -> Iterator[Callable[[float, str], None]]:
 
 @contextmanager
 def each_as_it_ends() -> Iterator[Callable[[list[Outcome]], None]]:
-    """A function that is told the outcomes of all recipes again and again, and prints what is new.
+    """A function to call with the outcomes of all recipes so far, which prints those that are new.
 
     One line on the output for each recipe that has ended; on the error stream, which one runs.
     """
-    told: set[str] = set()
+    printed: set[str] = set()
     console = Console(highlight=False)
     with Console(stderr=True).status("") as status:
 
@@ -47,9 +47,9 @@ def each_as_it_ends() -> Iterator[Callable[[list[Outcome]], None]]:
             for one in outcomes:
                 name = one.entry.name
                 if one.state is State.RUNNING:
-                    status.update(f"{name} ({len(told) + 1} of {len(outcomes)})")
-                elif one.state is not State.WAITING and name not in told:
-                    told.add(name)
+                    status.update(f"{name} ({len(printed) + 1} of {len(outcomes)})")
+                elif one.state is not State.WAITING and name not in printed:
+                    printed.add(name)
                     console.print(_line(one))
 
         yield changed

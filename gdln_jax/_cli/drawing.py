@@ -50,7 +50,7 @@ def read_drawing(file: Path) -> Drawing:
     """Read the specification in `file`, whose ending says whether it is TOML or Python.
 
     Raises:
-        OptionError: names the file, the culprit, and the line where it stands.
+        OptionError: names the file, the entry at fault, and its line.
     """
     if file.suffix not in (".toml", ".py"):
         raise OptionError(f"{file}: a specification ends in .toml or .py")
@@ -74,7 +74,7 @@ def draw(drawing: Drawing, out: Path) -> Path:
     """
     graph = drawing.graph
     levels = max(graph.level.values()) + 1
-    # Inches: labels stand beside nodes, so that levels need more room if they are columns.
+    # Inches: labels stand beside nodes, so that levels need more space if they are columns.
     step = 1.5 if drawing.horizontal else 1.0
     crowd = max(list(graph.level.values()).count(level) for level in range(levels))
     long, across = step * levels + 0.5, min(max(0.45 * crowd, 2.0), 4.5)
@@ -88,7 +88,7 @@ def draw(drawing: Drawing, out: Path) -> Path:
             labels={name: drawing.labels.get(name, name) for name in graph.nodes},
             horizontal=drawing.horizontal,
         )
-        _make_room_for_bends(figure, ax, 1 if drawing.horizontal else 0)
+        _widen_for_bends(figure, ax, 1 if drawing.horizontal else 0)
         kind = check_format(out)
         with written_whole(out) as (beside,):
             figure.savefig(beside, format=kind, dpi=200, metadata=_METADATA[kind])
@@ -103,7 +103,7 @@ def is_foreign(picture: Path) -> bool:
         return False
 
 
-def _make_room_for_bends(figure: Figure, ax: Axes, axis: int) -> None:
+def _widen_for_bends(figure: Figure, ax: Axes, axis: int) -> None:
     """Widen picture and axes along `axis`, at the same scale: edges that skip levels bend out."""
     figure.draw_without_rendering()
     size = figure.bbox.size[axis]

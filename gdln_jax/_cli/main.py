@@ -74,7 +74,7 @@ def _gdln(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Say the version and exit."
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:
@@ -318,7 +318,7 @@ def bench(
 
 @app.command()
 def info() -> None:
-    """Say what a recipe meets here: versions, devices, precision, cache. For bug reports."""
+    """Print versions, devices, precision and cache settings (for bug reports)."""
     cache = _machine.prepare()
     facts = {**_machine.versions(), **_machine.machine(), "compilation cache": cache}
     facts["memory maps per process"] = _machine.map_limit()

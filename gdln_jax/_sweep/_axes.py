@@ -113,7 +113,7 @@ def _read_axis(name: object, values: object) -> Axis:
 def _canonical(value: Value) -> str:
     if isinstance(value, bool | str):
         return repr(value)
-    # An axis [1, 2] becomes [1., 2., .5] when .5 is added: the keys of 1 and 2 must not change.
+    # An axis [1, 2] becomes [1.0, 2.0, 0.5] when 0.5 is added: the keys of 1 and 2 must not change.
     exact = float(value) == value
     return (float(value) + 0.0).hex() if exact else str(value)
 

@@ -41,26 +41,28 @@ def animate(
     one map of the items' representations for all times, with the way that each has come. Right:
     dot products between the representations of all items, on one scale for all times.
 
-    **Arguments:**
+    Args:
+        path: ends in `.gif` (written by Pillow) or `.mp4` (needs the program `ffmpeg`). A missing
+            folder is made; a film that is there is replaced when the new one is complete.
+        t: (time,), increasing, in units of tau.
+        strengths: (time, mode), as `measures.mode_strengths` reads them.
+        representations: (time, item, unit), the activity of a node for every item.
+        theory: (time, mode), drawn in full from the first frame on.
+        places: (time, item, 2), the map's coordinates, say by `measures.mds`. Default: the two
+            leading principal axes of all times together; they are enough for two distinctions only.
+        names: of the items.
+        frames: at most this many of the times, evenly spread, the first and the last included.
+        fps: frames per second.
+        dpi: dots per inch of a picture 6.8 inches wide.
 
-    - `path`: ends in `.gif` (written by Pillow) or `.mp4` (needs the program `ffmpeg`). A missing
-      folder is made; a film that is there is replaced when the new one is complete.
-    - `t`: (time,), increasing, in units of tau.
-    - `strengths`: (time, mode), as `measures.mode_strengths` reads them.
-    - `representations`: (time, item, unit), the activity of a node for every item.
-    - `theory`: (time, mode), drawn in full from the first frame on.
-    - `places`: (time, item, 2), the map's coordinates, say by `measures.mds`. Default: the two
-      leading principal axes of all times together; they are enough for two distinctions only.
-    - `names`: of the items.
-    - `frames`: at most this many of the times, evenly spread, the first and the last included.
-    - `fps`, `dpi`: frames per second; dots per inch of a picture 6.8 inches wide.
+    Returns:
+        The path. Cost: under 0.1 s a frame.
 
-    Returns the path. Cost: under .1 s a frame.
-
-    **Raises:** `ValueError` for arrays whose times or items do not fit, values that are not
-    finite, another ending, or names with TeX that matplotlib cannot read; `RuntimeError` for `.mp4`
-    without `ffmpeg`; `OSError` where the file cannot be written, before anything is drawn where
-    that can be known.
+    Raises:
+        ValueError: for arrays whose times or items do not fit, values that are not finite, another
+            ending, or names with TeX that matplotlib cannot read.
+        RuntimeError: for `.mp4` without `ffmpeg`.
+        OSError: where the file cannot be written, before anything is drawn where that can be known.
     """
     path = expanded(path)
     t, strengths, points = _checked(t, strengths, representations)
@@ -130,7 +132,7 @@ class _Film:
         matrix.set_yticks(range(len(names)), names)
 
     def map_items(self, places: np.ndarray, kind: str, names: list[str]) -> None:
-        """Fill the middle panel; one colour, since colours stand for modes next door."""
+        """Fill the middle panel; one colour, since colours stand for modes in the left one."""
         self.places, plane = places, self.plane
         self.tracks = [plane.plot([], [], color=COLOURS["faint"], linewidth=0.8)[0] for _ in names]
         self.dots = plane.plot([], [], "o", color=COLOURS["trained"], markersize=4)[0]

@@ -30,14 +30,13 @@ def architecture(
 ) -> Axes:
     """Draw a graph: input nodes left, output nodes right, hidden nodes between.
 
-    **Arguments:**
-
-    - `paths`: pathways to highlight, each a sequence of edge names (as `graph.paths()` yields).
-      An edge that several of them share is drawn in green.
-    - `path_colours`: one per path; default trained blue, then untrained orange.
-    - `closed`: names of edges and nodes whose gate is 0; drawn dotted and pale.
-    - `labels`: node name -> text (mathtext allowed); `True` writes the names, `False` nothing.
-    - `horizontal`: levels from left to right; otherwise from bottom to top.
+    Args:
+        paths: pathways to highlight, each a sequence of edge names (as `graph.paths()` yields). An
+            edge that several of them share is drawn in green.
+        path_colours: one per path; default trained blue, then untrained orange.
+        closed: names of edges and nodes whose gate is 0; drawn dotted and pale.
+        labels: node name -> text (mathtext allowed); `True` writes the names, `False` nothing.
+        horizontal: levels from left to right; otherwise from bottom to top.
 
     Readable up to ten nodes on a level; beyond that the middle ones are left out. The limits of the
     axes make way for labels, at the size that the axes have now; labels that are too wide even so

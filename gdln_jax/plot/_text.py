@@ -14,7 +14,7 @@ def check_text(text: str, name: str) -> str:
             last = str(error).strip().splitlines()[-1]
             why = last.partition(": ")[2].partition("  (at char")[0]
             raise ValueError(
-                f"{name} is {text!r}, which matplotlib cannot read as mathematics ({why}); mend "
+                f"{name} is {text!r}, which matplotlib cannot read as mathematics ({why}); correct "
                 r"it, or write \$ for a dollar sign."
             ) from None
     return text

@@ -30,7 +30,7 @@ GDLN = (sys.executable, "-m", "gdln_jax")
 # What a page shows of the output of a recipe that broke off.
 _LAST_LINES = 12
 _WITH_A_RESULT = (0, 1)  # exit codes: all checks passed, or some failed
-_GRACE = 10.0  # seconds that a recipe gets to end after it was told to
+_GRACE = 10.0  # seconds that a recipe gets to end after SIGTERM
 
 
 def reproduce_all(
@@ -64,25 +64,25 @@ def reproduce_all(
     since = moment()
     rest = [entry.name for entry in entries]
 
-    def tell(running: str | None) -> list[Outcome]:
+    def report(running: str | None) -> list[Outcome]:
         waiting = State.WAITING if running else State.MISSING
         unfinished = {name: State.RUNNING if name == running else waiting for name in rest}
-        told = outcomes(out, entries, since=since, unfinished=unfinished)
-        changed(told)
-        return told
+        now = outcomes(out, entries, since=since, unfinished=unfinished)
+        changed(now)
+        return now
 
     with _signals.raised():
         try:
             for entry in entries:
-                tell(entry.name)
+                report(entry.name)
                 words = [*(command or GDLN)]
-                ended = _run_one(entry, out / entry.name, words, options(entry), since)
+                one = _run_one(entry, out / entry.name, words, options(entry), since)
                 rest.remove(entry.name)
-                if ended.state is not State.PASSED and not keep_going:
+                if one.state is not State.PASSED and not keep_going:
                     break
         finally:
-            told = tell(None)
-    return told
+            ended = report(None)
+    return ended
 
 
 def foreign_files(entries: Iterable[Entry], out: Path) -> list[Path]:
@@ -129,7 +129,7 @@ def _run_one(
         forget_failure(folder, entry.name)
     else:
         text = log.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
-        how = f"after {time.monotonic() - start:.0f} s {_end_in_words(code)}"
+        how = f"after {time.monotonic() - start:.0f} s {_how_it_ended(code)}"
         trouble = "\n".join([how, *text[-_LAST_LINES:]])
         note_failure(folder, entry.name, ended=moment(), trouble=trouble)
     return outcome(entry, folder, since=since)
@@ -147,7 +147,7 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def _end_in_words(code: int) -> str:
+def _how_it_ended(code: int) -> str:
     if code >= 0:
         return f"it ended with exit code {code}"
     try:

@@ -1,6 +1,6 @@
 """Pages that show outcomes: an index with links to the files, or one file with all inside.
 
-The templates stand beside this room. Texts of recipes are escaped; the Markdown in them is code
+The templates are in the folder `templates`. Texts of recipes are escaped; the Markdown in them is code
 spans, and tables where a recipe has a text of its own.
 """
 
