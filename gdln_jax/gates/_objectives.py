@@ -4,20 +4,20 @@ Both are differentiable functions of a model and its data, through gradient flow
 of diffrax's checkpointed adjoint: it grows with the logarithm of the number of steps.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jax.lax import stop_gradient
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from gdln_jax._checks import check_positive_if_known
 from gdln_jax._data.gated import GatedData
 from gdln_jax._flow import gradient_flow
 from gdln_jax._network.losses import mse
-from gdln_jax._ode import check_resolved, default_rtol, has_kinks, locate, settings
+from gdln_jax._ode import Settings, default_rtol, has_kinks, locate, settings
 
 # Optimisation needs no more (and float32 has no more than 1e-5); many starts times many steps pay
 # for each digit.
@@ -26,12 +26,12 @@ _MAX_STEPS = 4096
 
 
 def learning_time(
-    model: Any,
-    data: Any,
+    model: PyTree,
+    data: object,
     level: ArrayLike,
     *,
     t1: ArrayLike,
-    loss: Callable[[Any, Any], Array] = mse,
+    loss: Callable[..., Array] = mse,
     tau: ArrayLike = 1.0,
     rtol: ArrayLike | None = None,
     solver: diffrax.AbstractSolver | None = None,
@@ -44,73 +44,83 @@ def learning_time(
     to t*. Where the level is not reached by `t1` the result is t1 L(t1)/level, which is continuous
     there and still says which way is faster: a result above `t1` is no time.
 
-    **Arguments:**
+    Args:
+        model: any pytree whose inexact arrays learn.
+        data: handed to `loss`, with gates that may be traced (`with_gates`).
+        level: between the loss at the end and that of the start; 0 if it is passed at the start.
+        t1: the end of the search, in the units of `tau`.
+        loss: a function (model, data) -> number.
+        tau: time constant of the flow.
+        rtol: relative tolerance, default 1e-6, float32 1e-5, with kinks 1e-4. The absolute one is
+            as in `gradient_flow`.
+        solver: a diffrax solver, default `Tsit5`.
+        max_steps: the result is NaN where the solver needs more.
 
-    - `model`: any pytree whose inexact arrays learn; `data`: handed to `loss`, with gates that
-      may be traced (`with_gates`).
-    - `level`: between the loss at the end and that of the start; 0 if it is passed at the start.
-    - `t1`: the end of the search, in the units of `tau`.
-    - `rtol` (default 1e-6, float32 1e-5, with kinks 1e-4), `solver` (default `Tsit5`),
-      `max_steps`: NaN where the solver gives up. The absolute tolerance is as in `gradient_flow`.
-
-    **Raises:** `ValueError` for a `level`, `t1`, `tau` or `rtol` that is not above 0.
+    Raises:
+        ValueError: for a `level`, `t1`, `tau` or `rtol` that is not above 0.
     """
-    check_positive_if_known(level=level, t1=t1, tau=tau, rtol=rtol)
-    moving, still = eqx.partition(model, eqx.is_inexact_array)
-    dtype, rtol, solver = _accuracy(model, rtol, solver)
-    level, end = jnp.asarray(level, dtype), jnp.asarray(t1, dtype)
-    args = (data, jnp.asarray(tau, dtype))
+    check_positive_if_known(level=level, t1=t1, tau=tau)
+    accuracy = _accuracy(model, rtol, solver, max_steps)
+    dtype = accuracy.rtol.dtype
+    level, t1, tau = (jnp.asarray(number, dtype) for number in (level, t1, tau))
+    weights, rest = eqx.partition(model, eqx.is_inexact_array)
+    args = data, tau
 
-    def value(_: Any, y: Any, args: Any) -> Array:
-        return loss(eqx.combine(y, still), args[0])
+    def loss_of(_: Array | None, weights: PyTree, args: tuple) -> Array:
+        return loss(eqx.combine(weights, rest), args[0])
 
-    def velocity(t: Any, y: Any, args: Any) -> Any:
-        return jax.tree.map(lambda g: -g / args[1], jax.grad(value, 1)(t, y, args))
+    def velocity(t: Array, weights: PyTree, args: tuple) -> PyTree:
+        return jax.tree.map(lambda g: -g / args[1], jax.grad(loss_of, 1)(t, weights, args))
 
-    located, reached, failed = locate(
-        velocity,
-        value,
-        level,
-        moving,
-        jnp.zeros_like(end),
-        end,
-        args,
-        settings(dtype, rtol=rtol, solver=solver, max_steps=max_steps),
-    )
-    learned = value(None, moving, args) <= level
-    until = jnp.where(reached & ~learned, located, jax.lax.stop_gradient(end))
+    start = jnp.zeros_like(t1)
+    located, reached, failed = locate(velocity, loss_of, level, weights, start, t1, args, accuracy)
+    at_start = loss_of(None, weights, args) <= level
+    crossed = reached & ~at_start
+
+    # The located time has no derivatives. The loss at that time has those of the flow.
+    until = jnp.where(crossed, located, stop_gradient(t1))
     flow = gradient_flow(
-        model, data, jnp.stack([jnp.zeros_like(until), until]), loss=loss, tau=tau, rtol=rtol,
-        solver=solver, max_steps=max_steps, keep_models=False, throw=False,
-    )  # fmt: skip
-    last = flow.losses[-1]
-    slope = jax.grad(value, 1)(None, eqx.filter(flow.final, eqx.is_inexact_array), args)
-    speed = sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(slope)) / args[1]
-    # One Newton step from the located time: it corrects the interpolant, and carries derivatives.
-    there = until + (last - level) / jax.lax.stop_gradient(speed)
-    time = jnp.where(reached, there, until * last / level)
-    return jnp.where(learned, 0.0, jnp.where(failed, jnp.nan, time))
+        model,
+        data,
+        jnp.stack([start, until]),
+        loss=loss,
+        tau=tau,
+        rtol=accuracy.rtol,
+        solver=accuracy.solver,
+        max_steps=max_steps,
+        keep_models=False,
+        throw=False,
+    )
+    there = flow.losses[-1]
+    # L(t*) = level by one Newton step from the located time, with -dL/dt = |dL/dW|^2 / tau. In
+    # value it corrects the error of the interpolant; its derivative is -dL/(dL/dt).
+    final = eqx.filter(flow.final, eqx.is_inexact_array)
+    slope = jax.tree.leaves(jax.grad(loss_of, 1)(None, final, args))
+    decay = stop_gradient(sum(jnp.sum(jnp.square(g)) for g in slope) / tau)
+    crossing = until + (there - level) / jnp.where(crossed, decay, 1.0)
+    not_reached = until * there / level
+    return jnp.select([at_start, failed, reached], [0.0 * t1, jnp.nan, crossing], not_reached)
 
 
 def _accuracy(
-    model: Any, rtol: ArrayLike | None, solver: diffrax.AbstractSolver | None
-) -> tuple[Any, Array, diffrax.AbstractSolver]:
-    """The precision of the weights, and tolerance and solver: as given, or the defaults."""
+    model: PyTree, rtol: ArrayLike | None, solver: diffrax.AbstractSolver | None, max_steps: int
+) -> Settings:
+    """Tolerance and solver: as given, or the defaults for the precision of the weights."""
     weights = [leaf.dtype for leaf in jax.tree.leaves(model) if eqx.is_inexact_array(leaf)]
     dtype = jnp.result_type(*weights)
     if rtol is None:
         rtol = max(_RTOL, default_rtol(dtype, has_kinks(model)))
-    check_resolved(rtol, dtype)
-    return dtype, jnp.asarray(rtol, dtype), diffrax.Tsit5() if solver is None else solver
+    solver = diffrax.Tsit5() if solver is None else solver
+    return settings(dtype, rtol=rtol, solver=solver, max_steps=max_steps)
 
 
 def output_gap(
-    model: Any,
+    model: PyTree,
     data: GatedData,
-    ts: Any,
-    outputs: Any,
+    ts: ArrayLike | Sequence[float | int],
+    outputs: Mapping[str, ArrayLike],
     *,
-    loss: Callable[[Any, Any], Array] = mse,
+    loss: Callable[..., Array] = mse,
     tau: ArrayLike = 1.0,
     rtol: ArrayLike | None = None,
     solver: diffrax.AbstractSolver | None = None,
@@ -121,34 +131,51 @@ def output_gap(
     The mean over the times `ts` of $\langle \sum_v \|h_v - r_v\|^2 \rangle$ over that of
     $\langle \sum_v \|r_v\|^2 \rangle$: H's imitation, as a number, 1 for a network that predicts 0.
 
-    **Arguments:**
+    Args:
+        model: a network whose inexact arrays learn.
+        data: its data, with gates that may be traced.
+        ts: (time,), the first is where the flow starts.
+        outputs: output node -> (time, n, |v|), what the other network, say a ReLU network, predicts
+            at these times.
+        loss: as in `learning_time`, and so are the others.
+        tau: time constant of the flow.
+        rtol: relative tolerance.
+        solver: a diffrax solver.
+        max_steps: the result is NaN where the solver needs more.
 
-    - `ts`: (time,), the first is where the flow starts. `outputs`: output node -> (time, n, |v|),
-      what the other network, say a ReLU network, predicts at these times.
-    - the rest as in `learning_time`.
-
-    **Raises:** `ValueError` for outputs of another shape than the targets', at each time.
+    Raises:
+        ValueError: for outputs of another shape than the targets', at each time.
     """
     ts = jnp.asarray(ts)
     for name, target in data.targets.items():
         shape = (ts.shape[0], *target.shape)
-        found = jnp.shape(outputs[name]) if name in outputs else None
-        if found != shape:
+        given = jnp.shape(outputs[name]) if name in outputs else None
+        if given != shape:
             raise ValueError(
-                f"outputs[{name!r}] has shape {found}; expected (time, n, |{name}|) = {shape}."
+                f"outputs[{name!r}] has shape {given}; expected (time, n, |{name}|) = {shape}."
             )
-    _, rtol, solver = _accuracy(model, rtol, solver)
+    accuracy = _accuracy(model, rtol, solver, max_steps)
     run = gradient_flow(
-        model, data, ts, loss=loss, tau=tau, rtol=rtol, max_steps=max_steps, solver=solver,
-        measure=lambda m: m(data), keep_models=False, throw=False,
-    )  # fmt: skip
+        model,
+        data,
+        ts,
+        loss=loss,
+        tau=tau,
+        rtol=accuracy.rtol,
+        solver=accuracy.solver,
+        max_steps=max_steps,
+        measure=lambda m: m(data),
+        keep_models=False,
+        throw=False,
+    )
 
-    def power(values: dict[str, Array]) -> Array:
+    def power(values: Mapping[str, Array]) -> Array:
         # Weights times values, not their squares: 0 times infinity would be NaN.
         return jnp.stack(
             [jnp.einsum("tnv,tnv->", data.weights[:, None] * v, v) for v in values.values()]
         ).sum()
 
+    assert run.measured is not None
     other = {name: jnp.asarray(outputs[name]) for name in data.targets}
     gap = power({name: run.measured[name] - r for name, r in other.items()}) / power(other)
     return jnp.where(run.status == 0, gap, jnp.nan)
