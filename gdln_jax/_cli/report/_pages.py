@@ -1,7 +1,7 @@
 """Pages that show outcomes: an index with links to the files, or one file with all inside.
 
-The templates are in the folder `templates`. Texts of recipes are escaped; the Markdown in them is code
-spans, and tables where a recipe has a text of its own.
+The templates are in the folder `templates`. Texts of recipes are escaped; the Markdown in them is
+code spans, and tables where a recipe has a text of its own.
 """
 
 import base64
