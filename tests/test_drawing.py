@@ -112,7 +112,7 @@ def test_an_edge_that_skips_levels_stays_on_the_picture(file):
         ('"x1->h1" = 0', "x1 = 0", 13, "input node, which has no gate"),
         ('y = "out"', "y = 1", 16, "must be a text"),
         ('y = "out"', 'yy = "out"', 16, "did you mean 'y'"),
-        ('y = "out"', "y = '$h_{1$'", 16, "(Expected end_group, found end of text); mend it"),
+        ('y = "out"', "y = '$h_{1$'", 16, "(Expected end_group, found end of text); correct it"),
     ],
 )
 def test_a_mistake_is_told_with_its_line(file, old, new, line, message):
