@@ -49,12 +49,15 @@ def test_expected_initial_is_the_mean_over_random_networks(one_mode):
 
 
 def test_relu_constant_gives_the_predicted_time_of_xor(reference):
-    """E14: a0 = (N_h/4) kappa sigma_0^2 predicts t(L = .25) = 45.081 at sigma_0 = .0002."""
+    """E14: a0 = (N_h/4) kappa sigma_0^2 predicts t(L = .25) = 45.091 at sigma_0 = .0002."""
     a0, sd = gdln.expected_initial(128, 2e-4, layer="relu")
     crossing = gdln.time_to(0.25, curve=lambda t: gdln.exact.xor_loss(t, a0, tau=2.5))
-    # kappa is known to .0013 / .6636, which moves the time by .0025.
-    assert abs(float(crossing.time) - reference["statistical"]["xor_relu"]["predicted"]) < 5e-3
-    assert sd / a0 == pytest.approx(0.0013 / 0.6636)
+    # The reference, 45.081, has kappa = .6636 as simulated, for .661699.
+    later = 2.5 * np.log(0.6636 / 0.661699) / (2 * np.sqrt(2) / 4)
+    predicted = reference["statistical"]["xor_relu"]["predicted"] + later
+    assert float(crossing.time) == pytest.approx(predicted, abs=1e-3)
+    assert a0 == pytest.approx(32 * 0.661699 * 4e-8, rel=1e-6)
+    assert sd == 0
 
 
 def test_aligned_start_is_read_exactly_and_the_fit_recovers_it():

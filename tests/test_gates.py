@@ -329,7 +329,7 @@ def test_build_gated():
     assert stds["equal"] == pytest.approx(0.1, rel=0.05)
     assert stds[2.0] / stds["equal"] == pytest.approx(2)
     assert stds["units"] / stds["equal"] == pytest.approx(np.sqrt(30 / 400))
-    assert stds["turning"] / stds["units"] == pytest.approx(np.sqrt(2 * 0.6636))
+    assert stds["turning"] / stds["units"] == pytest.approx(np.sqrt(2 * 0.661699))
     with pytest.raises(ValueError, match="one per module"):
         gdln.build_gated(modules, data, std=0.1, key=keys, scales=[1.0, 2.0])
     with pytest.raises(ValueError, match="the data have"):
@@ -353,7 +353,7 @@ def test_turning_units_match_the_early_growth_of_xor():
         run = sim.descend(nets, gdln.pack(graph, gated), 0.04, 900, 10)
         half[scales] = np.mean(sim.first_below(run.losses, 0.04 * run.ts[0], 0.25))
     relus = np.mean(sim.first_below(runs.losses, 0.04 * runs.ts[0], 0.25))
-    late = np.log(2 * 0.6636) / (2 * np.sqrt(2) / 4)
+    late = np.log(2 * 0.661699) / (2 * np.sqrt(2) / 4)
     assert half["units"] - half["turning"] == pytest.approx(late, rel=0.05)
     assert abs(half["turning"] - relus) < 0.5 * late
 
@@ -371,7 +371,7 @@ def test_a_fit_finds_the_turning_units_of_xor_and_says_that_it_is_one():
     how = {"learning_rate": 0.04, "std": 2e-4, "key": jax.random.key(3), "width": 256}
     fit = relu.fit_scales(modules, runs, plain(task), evaluations=60, **how)
     assert fit.gap < fit.gap_before
-    assert np.exp(np.log(fit.factors).mean()) == pytest.approx(np.sqrt(2 * 0.6636), rel=0.1)
+    assert np.exp(np.log(fit.factors).mean()) == pytest.approx(np.sqrt(2 * 0.661699), rel=0.1)
     assert "FITTED" in repr(fit)
     # What build_gated makes of it starts there.
     _, _, net = gdln.build_gated(

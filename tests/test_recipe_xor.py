@@ -27,7 +27,7 @@ def test_all_checks_pass_and_the_picture_is_drawn(quick, monkeypatch):
     result = xor.run(options)
     assert result.passed, [check for check in result.checks if not check.passed]
     assert len(result.checks) == 14
-    assert "45.08" in result.verdict
+    assert "45.09" in result.verdict
     assert isinstance(result.figure(), Figure)  # type: ignore[operator]
     assert result.data["loss_flow"].dims == ("seed", "time")
     assert all("long_name" in result.data[name].attrs for name in result.data.data_vars)

@@ -19,8 +19,9 @@ from gdln_jax._reduction.reduction import Reduction
 from gdln_jax._reduction.strengths import ModeStrengths
 
 # SCIENCE E14: of a ReLU layer only units that are active on an example pass it on; early on a
-# unit is active on two of the four XoR examples and grows at sqrt(2) s. Measured .6636(13).
-RELU_KAPPA, RELU_KAPPA_SD = 0.6636, 0.0013
+# unit is active on two of the four XoR examples and grows at sqrt(2) s. An integral over three
+# standard normal variables (BEYOND 11.1), to the digits given.
+RELU_KAPPA = 0.661699
 
 
 class EffectiveInitial(eqx.Module):
@@ -100,14 +101,15 @@ def expected_initial(num_units: int, std: float, *, layer: str = "linear") -> tu
 
     - `layer="linear"`: the growing combination $|W_2^T u + W_1 v|^2/4$ is
       $\frac{std^2}{2}\chi^2_n$: mean n std^2/2 (the obvious u^T W2 W1 v is often negative).
-    - `layer="relu"`: (n/4) kappa std^2 with kappa = .6636 (E14), for the four-cell-type solution of
-      XoR from `num_units` rectified units; the sd is that of kappa.
+    - `layer="relu"`: (n/4) kappa std^2 with kappa = 0.661699 (E14), for the four-cell-type solution
+      of XoR from `num_units` rectified units, in the mean over their start; kappa is exact and its
+      sd 0.
     """
     n = check_integer(num_units, "num_units", minimum=1)
     std = check_positive(std, "std")
     if check_choice(layer, ("linear", "relu"), "layer") == "linear":
         return n * std**2 / 2, std**2 * np.sqrt(n / 2)
-    return n / 4 * RELU_KAPPA * std**2, n / 4 * RELU_KAPPA_SD * std**2
+    return n / 4 * RELU_KAPPA * std**2, 0.0
 
 
 def _layer_mean(stack: Array, mask: Array) -> np.ndarray:

@@ -1,13 +1,17 @@
 """The ReLU side (H): networks with rectified layers, the gates that their units realise, the
 gated linear network that a ReLU network is at a given moment, the initial values of its pathways,
-and which gates are possible at all (H Sec. 3-6; E14, E16-E17, E22-E25).
+which gates are possible at all, and which ones data will make (H Sec. 3-6; E14, E16-E17, E22-E25).
 
 Convention: a unit whose pre-activation is exactly 0 is off, here and in every derivative.
 """
 
 from gdln_jax.relu._as_gated import as_gated as as_gated
+from gdln_jax.relu._certify import GateCertificate as GateCertificate
+from gdln_jax.relu._certify import certify as certify
 from gdln_jax.relu._change_points import change_points as change_points
 from gdln_jax.relu._change_points import coactivation as coactivation
+from gdln_jax.relu._dormant import DormantFlow as DormantFlow
+from gdln_jax.relu._dormant import dormant_flow as dormant_flow
 from gdln_jax.relu._gates import GateModules as GateModules
 from gdln_jax.relu._gates import Snapshots as Snapshots
 from gdln_jax.relu._gates import discover_gates as discover_gates
@@ -27,3 +31,6 @@ from gdln_jax.relu._patterns import PatternPower as PatternPower
 from gdln_jax.relu._patterns import activation_patterns as activation_patterns
 from gdln_jax.relu._patterns import pattern_power as pattern_power
 from gdln_jax.relu._patterns import unit_power as unit_power
+from gdln_jax.relu._prediction import GatePrediction as GatePrediction
+from gdln_jax.relu._prediction import predict_gates as predict_gates
+from gdln_jax.relu._settled import DormantGates as DormantGates

@@ -8,16 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Key, PRNGKeyArray
 
-from gdln_jax import init
+from gdln_jax import expected_initial, init
 from gdln_jax._checks import check_choice, check_integer, check_positive
 from gdln_jax._data.gated import GatedData
 from gdln_jax._graph import Graph
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax.relu._gates import GateModules
 from gdln_jax.relu._network import ONE, ReLUKind
-
-# SCIENCE E14: effective a(0) of n rectified units is n kappa std^2, measured .6636(13).
-RELU_KAPPA = 0.6636
 
 
 def build_gated(
@@ -49,7 +46,7 @@ def build_gated(
     - `scales`: how pathways start; nothing is fitted. `"units"`: as n_m linear units with iid
       N(0, std^2) weights, whatever `width`: a_m(0) = n_m std^2/2, which the ReLU network's units
       of that module would have if their gates stood from the start. `"turning"`: as rectified
-      units that turn before they grow, a_m(0) = n_m kappa std^2 with E14's kappa = .6636, which
+      units that turn before they grow, a_m(0) = n_m kappa std^2 with E14's kappa = 0.661699, which
       is exact for XoR and shifts curves by ln(2 kappa)/(2 s) in time. `"equal"`: at `std`
       everywhere. Or a factor of `std` for each module (or for all), say from a fit of your own:
       call it a fit where you report it.
@@ -175,7 +172,8 @@ def _factors(scales: Any, units: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         check_choice(scales, ("units", "turning", "equal"), "scales")
         if scales == "equal":
             return np.ones(len(sizes))
-        grown = 2 * RELU_KAPPA if scales == "turning" else 1.0
+        kappa = expected_initial(4, 1.0, layer="relu")[0]
+        grown = 2 * kappa if scales == "turning" else 1.0
         return np.sqrt(grown * np.maximum(units, 1) / sizes)
     factors = np.asarray(scales, float)
     if factors.shape not in ((), units.shape) or not np.all((factors > 0) & np.isfinite(factors)):

@@ -103,7 +103,7 @@ class ReLUNetwork(SeveralArrays, eqx.Module):
           ungated task.
         - `std`: one for all layers or one per layer; may be traced. For inputs +-1 and small
           weights a first layer of N_h units starts N's XoR at the effective amplitude
-          (N_h/4) .6636 std^2 (E14).
+          (N_h/4) 0.6617 std^2 (E14).
         - `init`: an initialiser of `gdln.init` instead of `std`.
 
         With the same key the weights are those of
@@ -202,6 +202,24 @@ def check_relu(model: Any) -> None:
             "Networks whose gates are in the data have no patterns of their own."
         )
     check_single(model, model.weights[0].shape[:-2])
+
+
+def check_plain(model: Any) -> None:
+    """Raise `ValueError` unless `model` is what gates are predicted for, batched or not."""
+    if not isinstance(model, ReLUNetwork):
+        raise ValueError(f"the run is of a {type(model).__name__}; expected a gdln.ReLUNetwork.")
+    why = None
+    if model.depth != 1:
+        why = f"{model.depth} hidden layers, whose drops are not at logarithmic times"
+    elif model.biases is not None:
+        why = "biases, which the prediction leaves out"
+    elif model.slope:
+        why = f"slope {model.slope:g}, where the prediction takes units to be off below 0"
+    if why:
+        raise ValueError(
+            f"these networks have {why}; gates are predicted for one hidden layer without biases "
+            "and without a leaky slope, ReLUNetwork.init(widths, std=..., key=...)."
+        )
 
 
 def _matrices(arrays: Any, name: str) -> tuple[Array, ...]:
