@@ -52,37 +52,41 @@ def gradient_flow(
 ) -> Trajectory:
     r"""Solve $\tau \, dW/dt = -dL/dW$ from `model`, with the result at the times `ts`.
 
-    **Arguments:**
+    Args:
+        model: any `eqx.Module` (or pytree); its inexact arrays are what learns.
+        data: handed to `loss(model, data)`; of any type for a loss of your own. For `mse` and
+            `cross_entropy` of a `GatedNetwork` they are packed first. With a `Schedule` (of
+            `times`) the loss gets the data of the time, and no step crosses a switch.
+        ts: increasing times (time,); the run starts at `ts[0]`.
+        tau: time constant; in units of it one step of plain gradient descent with learning rate eta
+            on the same loss lasts tau * eta (see `flow_time`).
+        solver: a diffrax solver; default `Dopri8` in float64 and `Tsit5` in float32.
+        rtol, atol: tolerances of the adaptive step; default 1e-10 (float64) or 1e-5 (float32), and
+            `rtol` times the root mean square of the smallest weight matrix that is not zero, so
+            that the plateau that small initial weights cause is resolved however long it is.
+        measure: function of the model whose value at every `ts` is kept in `measured`.
+        keep_models: whether to keep the model at every `ts`; default: if nothing is measured and
+            they take less than 256 MB.
+        adjoint: how to differentiate through the flow: default
+            `diffrax.RecursiveCheckpointAdjoint()` (reverse mode, bounded memory); for forward mode
+            pass `diffrax.ForwardMode()`, for both `diffrax.DirectAdjoint()`.
+        throw: raise when the solver gives up. Under `jit` or `vmap` nothing is ever raised: the
+            failed member has status 2 and NaN in everything it could not reach.
+        progress: show diffrax's text progress meter.
 
-    - `model`: any `eqx.Module` (or pytree); its inexact arrays are what learns.
-    - `data`: handed to `loss(model, data)`; of any type for a loss of your own. For `mse` and
-      `cross_entropy` of a `GatedNetwork` they are packed first. With a `Schedule` (of `times`)
-      the loss gets the data of the time, and no step crosses a switch.
-    - `ts`: increasing times (time,); the run starts at `ts[0]`.
-    - `tau`: time constant; in units of it one step of plain gradient descent with learning rate
-      eta on the same loss lasts tau * eta (see `flow_time`).
-    - `solver`: a diffrax solver; default `Dopri8` in float64 and `Tsit5` in float32.
-    - `rtol`, `atol`: tolerances of the adaptive step; default 1e-10 (float64) or 1e-5
-      (float32), and `rtol` times the root mean square of the smallest weight matrix that is not
-      zero, so that the plateau that small initial weights cause is resolved however long it is.
-    - Models with kinks (`ReLUNetwork`, and models with an attribute `kinks = True`): default
-      `Bosh3` and `rtol` 1e-4. Units come to rest on their kinks, where the velocity jumps in
-      every step; the number of steps is then proportional to 1/rtol, and the loss is found to
-      about 5 `rtol` of its first value. Deep ReLU networks also amplify rounding: two runs that
-      differ in the last digit can part.
-    - `measure`: function of the model whose value at every `ts` is kept in `measured`.
-    - `keep_models`: whether to keep the model at every `ts`; default: if nothing is measured and
-      they take less than 256 MB.
-    - `adjoint`: how to differentiate through the flow: default
-      `diffrax.RecursiveCheckpointAdjoint()` (reverse mode, bounded memory); for forward mode
-      pass `diffrax.ForwardMode()`, for both `diffrax.DirectAdjoint()`.
-    - `throw`: raise when the solver gives up. Under `jit` or `vmap` nothing is ever raised: the
-      failed member has status 2 and NaN in everything it could not reach.
-    - `progress`: show diffrax's text progress meter.
+    For models with kinks (`ReLUNetwork`, and models with an attribute `kinks = True`) the defaults
+    are `Bosh3` and `rtol` 1e-4. Units come to rest on their kinks, where the velocity jumps in
+    every step; the number of steps is then proportional to 1/rtol, and the loss is found to about
+    5 `rtol` of its first value. Deep ReLU networks also amplify rounding: two runs that differ in
+    the last digit can part.
 
-    **Raises:** `ValueError` for times that do not increase or bad tolerances; `SolveError`
-    with the reason and the time reached when the solver gives up. Warns `PlateauWarning` when
-    the run ends before anything is learned (one run only, not under `jit` or `vmap`).
+    Raises:
+        ValueError: times that do not increase or bad tolerances.
+        SolveError: the solver gave up; it says why, and the time reached.
+
+    Warns:
+        PlateauWarning: the run ended before anything was learned (one run only, not under `jit` or
+            `vmap`).
     """
     check_model(model)
     check_loss(loss)

@@ -135,7 +135,8 @@ def checked_times(
 ) -> Array | np.ndarray:
     """Return times as an array (in NumPy where they are known), at least two that increase.
 
-    **Raises:** `ValueError` naming the first that does not.
+    Raises:
+        ValueError: times that do not; it names the first.
     """
     known = is_concrete(ts)
     array = np.asarray(ts, dtype) if known else jnp.asarray(ts, dtype)
@@ -167,10 +168,10 @@ def check_increasing(ts: np.ndarray | Sequence[float], name: str = "ts") -> None
     )
 
 
-def check_resolved(rtol: Any, dtype: DTypeLike) -> None:
+def check_resolved(rtol: ArrayLike | None, dtype: DTypeLike) -> None:
     """Raise `ValueError` for a known relative tolerance below 10 times the rounding of `dtype`."""
     least = 10 * float(jnp.finfo(dtype).eps)
-    if rtol is not None and is_concrete(rtol) and float(rtol) < least:
+    if rtol is not None and is_concrete(rtol) and np.any(np.asarray(rtol) < least):
         dtype = np.dtype(dtype)
         remedy = (
             "make the model in float64 (jax.config.update('jax_enable_x64', True) before making "
@@ -179,7 +180,7 @@ def check_resolved(rtol: Any, dtype: DTypeLike) -> None:
             else "loosen it"
         )
         raise ValueError(
-            f"rtol is {float(rtol):g}, but {dtype} resolves no more than {least:.1g}: {remedy}."
+            f"rtol is {np.min(np.asarray(rtol)):g}, but {dtype} resolves no more than {least:.1g}: {remedy}."
         )
 
 

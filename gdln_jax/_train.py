@@ -50,17 +50,18 @@ def flow_time(
     the Euler discretisation of the flow with this clock, exactly; the difference is of first order
     in eta. With heavy-ball momentum the factor holds once the momentum has built up.
 
-    **Arguments:**
+    Args:
+        steps: number of steps, an array of any shape, say `run.ts`.
+        learning_rate: one number, or rates of several runs of shape (..., 1), which are spread over
+            `steps`; a schedule of optax (a function of the step, from 0); or one rate per step,
+            (step,), for at least as many steps as `steps` names. The rates of the steps are summed.
 
-    - `steps`: number of steps, an array of any shape, say `run.ts`.
-    - `learning_rate`: one number, or rates of several runs of shape (..., 1), which are spread
-      over `steps`; a schedule of optax (a function of the step, from 0); or one rate per step,
-      (step,), for at least as many steps as `steps` names. The rates of the steps are summed.
-    - A step is a call of the optimiser: `optax.MultiSteps(sgd, k)` moves the weights in every k-th
-      only, by the mean gradient, so that its time is `flow_time(steps // k, learning_rate)`.
+    A step is a call of the optimiser: `optax.MultiSteps(sgd, k)` moves the weights in every k-th
+    only, by the mean gradient, so that its time is `flow_time(steps // k, learning_rate)`.
 
-    **Raises:** `ValueError` unless 0 <= momentum < 1, for rates that are not positive (of a
-    schedule: negative) or not finite, and for rates that are fewer than the steps.
+    Raises:
+        ValueError: a momentum outside [0, 1); rates that are not positive (of a schedule:
+            negative) or not finite, or fewer than the steps.
     """
     if is_concrete(momentum):
         value = np.asarray(momentum)
@@ -126,38 +127,41 @@ def train(
 ) -> Trajectory:
     """Train `model` for `steps` steps of `optimizer` on `loss(model, data)`.
 
-    **Arguments:**
-
-    - `model`: any `eqx.Module` (or pytree); its inexact arrays are trained. Gates are in the
-      data and are never touched.
-    - `data`: handed to `loss`; of any type for a loss of your own. For `mse` and `cross_entropy`
-      of a `GatedNetwork` they are packed first (full batch). Of a `Schedule` (of `steps`) step k
-      sees the data of step k.
-    - `optimizer`: from optax, also those that ask for the value of the loss (`lbfgs`,
-      `polyak_sgd`, `contrib.reduce_on_plateau`) and `MultiSteps`. Reuse one optimiser object to
-      reuse the compiled program; a learning rate that varies over runs can be a traced array when
-      the optimiser is built inside the mapped function.
-    - `save_every`: a record at steps 0, save_every, 2 save_every, ... and at the last step.
-    - `batch_size`, `key`: draw that many examples without replacement at each step, uniformly;
-      their weights are kept, times n / batch_size, so that the mean gradient over batches is the
-      full one, whatever the weights. Needs `GatedData`. Recorded losses are of all the data.
-    - `measure`, `keep_models`: as in `gradient_flow`: by default models are kept if nothing is
-      measured and they take less than 256 MB.
-    - `throw`: raise when the loss ceases to be finite; never under `jit` or `vmap`, where the
-      member has status 1 and its losses from there on are NaN.
-    - `resume`: a trajectory of `train` to go on from, for `steps` more: its final model (that of
-      `model` gives the structure only), optimiser state and number of steps. With the same
-      optimiser, data and key the two runs are one to the last bit, batches included (under `vmap`
-      to rounding).
+    Args:
+        model: any `eqx.Module` (or pytree); its inexact arrays are trained. Gates are in the data
+            and are never touched.
+        data: handed to `loss`; of any type for a loss of your own. For `mse` and `cross_entropy` of
+            a `GatedNetwork` they are packed first (full batch). Of a `Schedule` (of `steps`) step k
+            sees the data of step k.
+        optimizer: from optax, also those that ask for the value of the loss (`lbfgs`, `polyak_sgd`,
+            `contrib.reduce_on_plateau`) and `MultiSteps`. Reuse one optimiser object to reuse the
+            compiled program; a learning rate that varies over runs can be a traced array when the
+            optimiser is built inside the mapped function.
+        save_every: a record at steps 0, save_every, 2 save_every, ... and at the last step.
+        batch_size, key: draw that many examples without replacement at each step, uniformly; their
+            weights are kept, times n / batch_size, so that the mean gradient over batches is the
+            full one, whatever the weights. Needs `GatedData`. Recorded losses are of all the data.
+        measure, keep_models: as in `gradient_flow`: by default models are kept if nothing is
+            measured and they take less than 256 MB.
+        throw: raise when the loss ceases to be finite; never under `jit` or `vmap`, where the
+            member has status 1 and its losses from there on are NaN.
+        resume: a trajectory of `train` to go on from, for `steps` more: its final model (that of
+            `model` gives the structure only), optimiser state and number of steps. With the same
+            optimiser, data and key the two runs are one to the last bit, batches included (under
+            `vmap` to rounding).
 
     Returns a `Trajectory` whose `ts` are numbers of steps, counted on in a resumed run;
     `flow_time` converts them.
 
-    **Raises:** `ValueError` for a bad number of steps or batch size, an optimiser that cannot be
-    used, or a run to resume whose model or optimiser is another; `SolveError` with the
-    step when training diverges. Warns `LostUpdatesWarning` when rounding would swallow most
-    of the first update, and `PlateauWarning` when the run ends before anything is learned (one
-    run only, not under `jit` or `vmap`).
+    Raises:
+        ValueError: a bad number of steps or batch size, an optimiser that cannot be used, or a run
+            to resume whose model or optimiser is another.
+        SolveError: training diverged; it names the step.
+
+    Warns:
+        LostUpdatesWarning: rounding would swallow most of the first update.
+        PlateauWarning: the run ended before anything was learned (one run only, not under `jit` or
+            `vmap`).
     """
     check_model(model)
     check_loss(loss)

@@ -6,8 +6,7 @@ component off the manifold, which is measured, not assumed.
 """
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import diffrax
 import equinox as eqx
@@ -58,6 +57,8 @@ from gdln_jax._reduction.statistics import (
 from gdln_jax._reduction.strengths import FrameView, MatrixStrengths, ModeStrengths, holds_matrices
 from gdln_jax._reduction.table import PathTable, path_table
 
+# One number, one per mode, or edge -> either (coupled: or a matrix).
+StrengthsLike = ArrayLike | Sequence[float] | Mapping | ModeStrengths | MatrixStrengths
 _MODES = ("raise", "warn", "coupled")
 
 
@@ -112,7 +113,7 @@ class Reduction(SeveralArrays, eqx.Module):
         u, v = (self.u, self.v) if self.core is None else (self.core.u, self.core.v)
         return FrameView(self.graph, u, v)
 
-    def strengths_of(self, b: Any) -> ModeStrengths | MatrixStrengths:
+    def strengths_of(self, b: StrengthsLike) -> ModeStrengths | MatrixStrengths:
         """Bring `b` (number, per mode, or per edge) into the form the dynamics use.
 
         Modes that do not fit through an edge (a bottleneck) get strength 0 there whatever `b`.
@@ -121,30 +122,30 @@ class Reduction(SeveralArrays, eqx.Module):
         """
         if self.core is not None and holds_matrices(b):
             return MatrixStrengths.make(self.graph, self.core.size, self.modes, b)
-        b = ModeStrengths.make(self.graph, self.modes, b)
+        given = ModeStrengths.make(self.graph, self.modes, b)
         masks = self.mode_data.masks
-        stacks = (stack * mask for stack, mask in zip(b.stacks, masks, strict=True))
+        stacks = (stack * mask for stack, mask in zip(given.stacks, masks, strict=True))
         return ModeStrengths(self.graph, tuple(stacks))
 
-    def embed(self, b: Any) -> GatedNetwork:
+    def embed(self, b: StrengthsLike) -> GatedNetwork:
         """Return the full network W_e = U_e diag(b_e) V_e^T, for b as in `strengths_of`."""
-        b = self.strengths_of(b)
-        if isinstance(b, MatrixStrengths):
+        given = self.strengths_of(b)
+        if isinstance(given, MatrixStrengths):
             assert self.core is not None
-            return GatedNetwork.from_stacks(self.graph, self.core.weights(b))
+            return GatedNetwork.from_stacks(self.graph, self.core.weights(given))
         weights = tuple(
             jnp.einsum("etm,em,esm->ets", u, x, v)
-            for u, x, v in zip(self.u, b.stacks, self.v, strict=True)
+            for u, x, v in zip(self.u, given.stacks, self.v, strict=True)
         )
         return GatedNetwork.from_stacks(self.graph, weights)
 
-    def loss(self, b: Any) -> Float[Array, ""]:
+    def loss(self, b: StrengthsLike) -> Float[Array, ""]:
         """l(b) = L(W(b)); O(modes x active edges), no paths. Differentiable in b, all orders."""
-        b = self.strengths_of(b)
-        if isinstance(b, MatrixStrengths):
+        given = self.strengths_of(b)
+        if isinstance(given, MatrixStrengths):
             assert self.core is not None
-            return coupled_loss(self.core.start(b), self.core.data)
-        return mode_loss(b, self.mode_data)
+            return coupled_loss(self.core.start(given), self.core.data)
+        return mode_loss(given, self.mode_data)
 
     def project(
         self, net: GatedNetwork, *, align: bool = True
@@ -210,8 +211,8 @@ class Reduction(SeveralArrays, eqx.Module):
 
     def solve(
         self,
-        b0: Any,
-        ts: ArrayLike | Sequence[Any],
+        b0: StrengthsLike,
+        ts: ArrayLike | Sequence[float | Array],
         *,
         tau: ArrayLike = 1.0,
         rtol: ArrayLike | None = None,
@@ -223,29 +224,30 @@ class Reduction(SeveralArrays, eqx.Module):
     ) -> ReducedTrajectory:
         r"""Solve $\tau \dot b_e = -\partial l/\partial b_e$ from `b0`, given at `ts[0]`.
 
-        **Arguments:**
-
-        - `b0`: strengths as in `strengths_of`. A coupled reduction returns `b[edge]` as (time,
-          mode, mode) matrices U_e^T W_e V_e in its `frames`, which hold all of W_e: a run can be
-          continued from its matrices at one time, or start from those of `project`.
-        - `ts`: increasing times (time,), in the units of `tau`.
-        - `rtol`, `atol`: tolerances of the adaptive step; default 1e-10 (float32: 1e-5) and
-          `rtol` times the smallest non-zero strength of `b0`, so that a plateau is resolved
-          however long it is.
-        - `solver`: default `Dopri8` (float32: `Tsit5`). Deep networks with modes that are learned
-          at very different times are stiff: `diffrax.Kvaerno5()`.
-        - `adjoint`: how to differentiate in `b0`, `tau` and the data; default
-          `diffrax.RecursiveCheckpointAdjoint()` (reverse mode). For `jacfwd`, also twice,
-          `diffrax.ForwardMode()`; for `hessian` (forward over reverse) `diffrax.DirectAdjoint()`
-          with a `max_steps` of some hundreds, since it keeps every step.
-        - `throw`: raise when the solver gives up. Otherwise, and always under `jit` or `vmap`,
-          the trajectory has status 2 and NaN in `b` and `losses` where it did not get to.
+        Args:
+            b0: strengths as in `strengths_of`. A coupled reduction returns `b[edge]` as (time,
+                mode, mode) matrices U_e^T W_e V_e in its `frames`, which hold all of W_e: a run can
+                be continued from its matrices at one time, or start from those of `project`.
+            ts: increasing times (time,), in the units of `tau`.
+            rtol, atol: tolerances of the adaptive step; default 1e-10 (float32: 1e-5) and `rtol`
+                times the smallest non-zero strength of `b0`, so that a plateau is resolved however
+                long it is.
+            solver: default `Dopri8` (float32: `Tsit5`). Deep networks with modes that are learned
+                at very different times are stiff: `diffrax.Kvaerno5()`.
+            adjoint: how to differentiate in `b0`, `tau` and the data; default
+                `diffrax.RecursiveCheckpointAdjoint()` (reverse mode). For `jacfwd`, also twice,
+                `diffrax.ForwardMode()`; for `hessian` (forward over reverse)
+                `diffrax.DirectAdjoint()` with a `max_steps` of some hundreds, since it keeps every
+                step.
+            throw: raise when the solver gives up. Otherwise, and always under `jit` or `vmap`, the
+                trajectory has status 2 and NaN in `b` and `losses` where it did not get to.
 
         Ties are checked outside of `jit` and `vmap` only.
 
-        **Raises:** `ValueError` when `b0` breaks the reduction's ties, is not finite or does not
-        fit, `ts` does not increase, or `tau`, `rtol` or `atol` is no finite number above 0;
-        `SolveError` with the time reached when the solver gives up.
+        Raises:
+            ValueError: `b0` that breaks the reduction's ties, is not finite or does not fit, `ts`
+                that does not increase, a `tau`, `rtol` or `atol` that is no finite number above 0.
+            SolveError: the solver gave up; it names the time reached.
         """
         start = self.strengths_of(b0)
         check_finite(start)
@@ -274,10 +276,11 @@ class Reduction(SeveralArrays, eqx.Module):
             scale=scale,
         )
 
-    def quotient(self, b0: Any, *, seed: int = 0) -> Quotient:
+    def quotient(self, b0: StrengthsLike, *, seed: int = 0) -> Quotient:
         """Merge the edges that start equal in `b0` and always receive equal gradients.
 
-        **Raises:** `ValueError` for a coupled reduction, or when `b0` breaks the ties.
+        Raises:
+            ValueError: a coupled reduction, or a `b0` that breaks the ties.
         """
         if self.core is not None:
             raise ValueError(
@@ -330,16 +333,16 @@ def reduce(
     values, real gates, frames per group of paths (E4). Paths are never enumerated. Host code, for
     concrete data; cost O(active pairs x width^3).
 
-    **Arguments:**
+    Args:
+        tol: largest residual that counts as exact; 1e-8 is far above rounding and far below any
+            effect of non-diagonal data.
+        on_inexact: what to do above it. `"raise"`; `"warn"` and go on with the approximation; or
+            `"coupled"`: keep the off-diagonal couplings, exact by construction but with a matrix
+            per edge instead of one number per mode.
 
-    - `tol`: largest residual that counts as exact; 1e-8 is far above rounding and far below any
-      effect of non-diagonal data.
-    - `on_inexact`: what to do above it. `"raise"`; `"warn"` and go on with the approximation;
-      or `"coupled"`: keep the off-diagonal couplings, exact by construction but with a matrix per
-      edge instead of one number per mode.
-
-    **Raises:** `InexactReductionError` (a `ValueError`) naming the worst statistics and the
-    cures; `ValueError` when inputs and targets are nowhere correlated, or for bad arguments.
+    Raises:
+        InexactReductionError: a residual above `tol`; it names the worst statistics and remedies.
+        ValueError: inputs and targets that are nowhere correlated, or bad arguments.
     """
     check_graph(graph)
     check_choice(on_inexact, _MODES, "on_inexact")

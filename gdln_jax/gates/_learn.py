@@ -49,18 +49,19 @@ def learn(
 ) -> Learned:
     """Minimise `objective(variables, *args)` from every start at once.
 
-    **Arguments:**
-
-    - `objective`: differentiable, returns a number, e.g. the logarithm of `learning_time` of a
-      network on `with_gates(data, jax.nn.sigmoid(...))`. Reuse one function object to reuse the
-      compiled program, and pass arrays through `args`: closed over, they are baked into it.
-    - `variables`: any pytree of float arrays with a leading axis (start,): the random starts.
-    - `optimizer`: from optax, as in `train`; `steps`: of it.
+    Args:
+        objective: differentiable, returns a number, e.g. the logarithm of `learning_time` of a
+            network on `with_gates(data, jax.nn.sigmoid(...))`. Reuse one function object to reuse
+            the compiled program, and pass arrays through `args`: closed over, they are baked into
+            it.
+        variables: any pytree of float arrays with a leading axis (start,): the random starts.
+        optimizer: from optax, as in `train`; `steps`: of it.
 
     A start whose objective ceases to be finite keeps NaN from there on and spoils no other.
 
-    **Raises:** `ValueError` for variables without a common leading axis, a bad number of steps, or
-    something that is no optimiser.
+    Raises:
+        ValueError: variables without a common leading axis, a bad number of steps, or something
+            that is no optimiser.
     """
     steps = check_integer(steps, "steps", minimum=1)
     optimizer = as_transformation(optimizer)

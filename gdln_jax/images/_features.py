@@ -68,7 +68,8 @@ def train_encoder(
     Cross-entropy, Adam, batches of 64; both convolutions are 3 x 3 with stride 2, so that 32 x 32
     colour images become 8 x 8 x 32 = 2048 features. Pass it as `encode` to `make_transforms`.
 
-    **Raises:** `ValueError` for images below 4 x 4 or steps below 1.
+    Raises:
+        ValueError: images below 4 x 4 or steps below 1.
     """
     steps = check_integer(steps, "steps", minimum=1)
     height, width, depth = images.shape
