@@ -36,7 +36,7 @@ from gdln_jax._reduction.effective import EffectiveInitial as EffectiveInitial
 from gdln_jax._reduction.flow import ReducedTrajectory as ReducedTrajectory
 from gdln_jax import exact as exact
 from gdln_jax._times import time_to as time_to
-from gdln_jax._times import Crossing as Crossing
+from gdln_jax._ode import Crossing as Crossing
 from gdln_jax._times import until_learned as until_learned
 from gdln_jax._times import unlearned as unlearned
 from gdln_jax import images as images

@@ -37,6 +37,21 @@ def has_kinks(model: PyTree) -> bool:
     return any(getattr(part, "kinks", False) is True for part in parts)
 
 
+class Crossing(eqx.Module):
+    """When a level was crossed: ``time`` (inf if never, NaN if the solver failed), ``reached``."""
+
+    time: Float[Array, "..."]
+    """Time of the first crossing, in the caller's units."""
+    reached: Bool[Array, "..."]
+    """Whether the level was crossed; where not, ``time`` is inf and its derivatives are 0."""
+
+    def __repr__(self) -> str:
+        if not is_concrete(self.time):
+            return f"Crossing(time={self.time}, reached={self.reached})"
+        count, total = int(np.sum(np.asarray(self.reached))), np.asarray(self.reached).size
+        return f"Crossing(time={np.asarray(self.time)}, reached {count} of {total})"
+
+
 class Settings(eqx.Module):
     """Tolerances, solver, adjoint and the largest number of steps; made by `settings`.
 
@@ -180,7 +195,8 @@ def check_resolved(rtol: ArrayLike | None, dtype: DTypeLike) -> None:
             else "loosen it"
         )
         raise ValueError(
-            f"rtol is {np.min(np.asarray(rtol)):g}, but {dtype} resolves no more than {least:.1g}: {remedy}."
+            f"rtol is {np.min(np.asarray(rtol)):g}, but {dtype} resolves no more than "
+            f"{least:.1g}: {remedy}."
         )
 
 
@@ -335,6 +351,50 @@ def locate(
     reached = done.event_mask | at_start
     failed = ~reached & (done.result != diffrax.RESULTS.successful)
     return jnp.where(at_start, t0, done.ts[-1]), reached, failed
+
+
+def cross(
+    velocity: Callable[..., PyTree],
+    measure: Callable[..., Array],
+    level: Array,
+    y0: PyTree,
+    t0: Array,
+    t1: Array,
+    args: PyTree,
+    settings: Settings,
+    *,
+    scale: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """Find when `measure(t, y, args)` first crosses `level`, with derivatives in all but t0, t1.
+
+    Returns the time (inf if never, NaN if the solver gave up before), whether the level was
+    crossed, and whether the solver gave up. First and second derivatives, in the modes that the
+    adjoint of `settings` allows.
+    """
+    event_time, reached, failed = locate(
+        velocity, measure, level, y0, t0, t1, args, settings, scale=scale
+    )
+
+    # y at the located time, with derivatives; then Newton steps along the solution through it,
+    # y + h y' + h^2/2 y''. Two of them carry first and second derivatives.
+    until = jnp.where(reached, event_time, t0)
+    y = state_at(velocity, y0, t0, until, args, settings, scale=scale)
+    one = jnp.ones_like(until)
+    slope, bend = jax.jvp(
+        lambda t, y: velocity(t, y, args), (until, y), (one, velocity(until, y, args))
+    )
+
+    def gap(step: Array) -> Array:
+        moved = jax.tree.map(lambda y, v, b: y + step * v + step**2 / 2 * b, y, slope, bend)
+        return measure(until + step, moved, args) - level
+
+    step = jnp.zeros_like(until)
+    for _ in range(2):
+        value, rate = jax.jvp(gap, (step,), (jnp.ones_like(step),))
+        usable = reached & (rate != 0)
+        step = step - jnp.where(usable, value, 0.0) / jnp.where(usable, rate, 1.0)
+    time = jnp.where(reached, until + step, jnp.where(failed, jnp.nan, jnp.inf))
+    return time, reached, failed
 
 
 def root_finder(dtype: DTypeLike) -> optx.Bisection:

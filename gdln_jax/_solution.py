@@ -95,7 +95,7 @@ class Solution(SeveralArrays, eqx.Module):
         Raises:
             ValueError: models that were not kept or have no edges; names that form no path.
         """
-        return _product(self._edges(), path)
+        return product(self._edges(), path)
 
     def to_xarray(self) -> "xr.Dataset":
         """Return the run as an xarray `Dataset`, which writes itself to netCDF.
@@ -232,7 +232,8 @@ def raise_if_failed(solution: Solution, reason: Callable[[], str]) -> None:
         raise SolveError(reason(), solution)
 
 
-def _product(arrays: ByEdge, path: Sequence[str]) -> Array:
+def product(arrays: ByEdge, path: Sequence[str]) -> Array:
+    """Return the product of what the edges of a path hold, see `Solution.product`."""
     if isinstance(path, str) or not isinstance(path, Sequence) or not len(path):
         raise ValueError(
             f"path is {path!r}; pass the names of its edges in order, such as ['x->h', 'h->y']."

@@ -7,42 +7,25 @@ the implicit function theorem, whatever located the root.
 from collections.abc import Callable
 
 import diffrax
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 from jax.core import Tracer
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, PyTree, Scalar
+from jaxtyping import Array, Float, PyTree, Scalar
 
 from gdln_jax._checks import is_concrete
 from gdln_jax._ode import (
     MAX_STEPS,
-    Settings,
+    Crossing,
     check_increasing,
-    locate,
+    cross,
     root_finder,
     settings,
     smallest_scale,
-    state_at,
 )
 from gdln_jax._solution import SolveError
-
-
-class Crossing(eqx.Module):
-    """When a level was crossed: ``time`` (inf if never, NaN if the solver failed), ``reached``."""
-
-    time: Float[Array, "..."]
-    """Time of the first crossing, in the caller's units."""
-    reached: Bool[Array, "..."]
-    """Whether the level was crossed; where not, ``time`` is inf and its derivatives are 0."""
-
-    def __repr__(self) -> str:
-        if isinstance(self.time, Tracer):
-            return f"Crossing(time={self.time}, reached={self.reached})"
-        count, total = int(np.sum(np.asarray(self.reached))), np.asarray(self.reached).size
-        return f"Crossing(time={np.asarray(self.time)}, reached {count} of {total})"
 
 
 def time_to(
@@ -124,10 +107,11 @@ def time_to(
     setup = settings(
         dtype, rtol=rtol, atol=atol, solver=solver, adjoint=adjoint, max_steps=max_steps
     )
+    scale = _scale(y0)
     start, stop, levels = (jnp.asarray(value, dtype) for value in (t0, t1, level))
 
     def one(value: Array) -> tuple[Array, Array, Array]:
-        return _of_ode(ode, measure, value, y0, start, stop, args, setup)
+        return cross(ode, measure, value, y0, start, stop, args, setup, scale=scale)
 
     times, reached, failed = one(levels) if levels.ndim == 0 else jnp.vectorize(one)(levels)
     if throw and not isinstance(failed, Tracer) and bool(jnp.any(failed)):
@@ -271,40 +255,6 @@ def _of_curve(
             "that it is asked only where it is finite."
         )
     return Crossing(crossings, reached)
-
-
-def _of_ode(
-    ode: Callable[..., PyTree],
-    measure: Callable[..., Array],
-    level: Array,
-    y0: PyTree,
-    t0: Array,
-    t1: Array,
-    args: PyTree,
-    setup: Settings,
-) -> tuple[Array, Array, Array]:
-    """Return the time, whether the level was crossed, and whether the solver failed."""
-    scale = _scale(y0)
-    event_time, reached, failed = locate(ode, measure, level, y0, t0, t1, args, setup, scale=scale)
-
-    # y at the located time, with derivatives; then Newton steps along the solution through it,
-    # y + h y' + h^2/2 y''. Two of them carry first and second derivatives.
-    until = jnp.where(reached, event_time, t0)
-    y = state_at(ode, y0, t0, until, args, setup, scale=scale)
-    one = jnp.ones_like(until)
-    velocity, bend = jax.jvp(lambda t, y: ode(t, y, args), (until, y), (one, ode(until, y, args)))
-
-    def gap(step: Array) -> Array:
-        moved = jax.tree.map(lambda y, v, b: y + step * v + step**2 / 2 * b, y, velocity, bend)
-        return measure(until + step, moved, args) - level
-
-    step = jnp.zeros_like(until)
-    for _ in range(2):
-        value, slope = jax.jvp(gap, (step,), (jnp.ones_like(step),))
-        usable = reached & (slope != 0)
-        step = step - jnp.where(usable, value, 0.0) / jnp.where(usable, slope, 1.0)
-    time = jnp.where(reached, until + step, jnp.where(failed, jnp.nan, jnp.inf))
-    return time, reached, failed
 
 
 def _scale(y0: PyTree) -> Array:

@@ -123,6 +123,19 @@ def solve_reduced(
     return run
 
 
+def velocity_of(loss: Callable[..., Array]) -> Callable[..., PyTree]:
+    """The velocity -rate dloss/dy / tau, a function of (t, y, (data, tau, rates))."""
+
+    def velocity(_: Array, y: PyTree, args: tuple[PyTree, Array, PyTree]) -> PyTree:
+        data, tau, rates = args
+        gradient = jax.grad(loss)(y, data)
+        if jax.tree.structure(rates) == jax.tree.structure(gradient):
+            return jax.tree.map(lambda g, rate: -rate * g / tau, gradient, rates)
+        return jax.tree.map(lambda g: -rates * g / tau, gradient)
+
+    return velocity
+
+
 @eqx.filter_jit
 def _solve(
     start: PyTree,
@@ -135,19 +148,12 @@ def _solve(
     loss: Callable[..., Array],
     read: Callable[[PyTree], Strengths],
 ) -> tuple[ReducedTrajectory, Array]:
-    def velocity(_: Array, y: PyTree, args: tuple[PyTree, Array, PyTree]) -> PyTree:
-        data, tau, rates = args
-        gradient = jax.grad(loss)(y, data)
-        if jax.tree.structure(rates) == jax.tree.structure(gradient):
-            return jax.tree.map(lambda g, rate: -rate * g / tau, gradient, rates)
-        return jax.tree.map(lambda g: -rates * g / tau, gradient)
-
     def look(_: Array, y: PyTree, args: tuple[PyTree, Array, PyTree]) -> tuple[PyTree, Array]:
         return y, loss(y, args[0])
 
     ts = jnp.asarray(ts)
     scale = smallest_entry(start) if scale is None else scale
-    run = solve(velocity, start, ts, (data, tau, rates), setup, scale=scale, look=look)
+    run = solve(velocity_of(loss), start, ts, (data, tau, rates), setup, scale=scale, look=look)
     b, losses = run.saved
     losses = jnp.where(jnp.isfinite(losses), losses, jnp.nan)
     trajectory = ReducedTrajectory(

@@ -16,13 +16,14 @@ from jaxtyping import Array, ArrayLike, Float
 from gdln_jax._checks import is_concrete
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._graph import Graph
-from gdln_jax._ode import MAX_STEPS
+from gdln_jax._ode import MAX_STEPS, Crossing
 from gdln_jax._reduction.certificate import flat_gradient, named_classes
 from gdln_jax._reduction.classes import equal_rows, refine
 from gdln_jax._reduction.flow import ReducedTrajectory, solve_reduced
 from gdln_jax._reduction.loss import ModeData
 from gdln_jax._reduction.merging import Program, merged, program_loss
 from gdln_jax._reduction.strengths import ClassStrengths, ModeStrengths
+from gdln_jax._reduction.times import crossing
 
 
 class Quotient(SeveralArrays, eqx.Module):
@@ -91,6 +92,44 @@ class Quotient(SeveralArrays, eqx.Module):
             program_loss,
             self.program,
             ts,
+            tau=tau,
+            rtol=rtol,
+            atol=atol,
+            solver=solver,
+            max_steps=max_steps,
+            adjoint=adjoint,
+            throw=throw,
+            read=_ByClass(self.graph, self.classes, self.labels),
+            rates=self.rates[:, None],
+        )
+
+    def time_to(
+        self,
+        level: ArrayLike,
+        *,
+        t1: ArrayLike,
+        path: Sequence[str] | None = None,
+        x0: ArrayLike | None = None,
+        tau: ArrayLike = 1.0,
+        rtol: ArrayLike | None = None,
+        atol: ArrayLike | None = None,
+        solver: diffrax.AbstractSolver | None = None,
+        max_steps: int = MAX_STEPS,
+        adjoint: diffrax.AbstractAdjoint | None = None,
+        throw: bool = True,
+    ) -> Crossing:
+        """Return when the loss, or each mode of `path`, crosses `level`: `Reduction.time_to`.
+
+        The start is `x0` (class, mode) at time 0, default the b0 the quotient was made for. Cost
+        does not depend on the number of edges.
+        """
+        return crossing(
+            self.x0 if x0 is None else self._start(x0),
+            program_loss,
+            self.program,
+            level,
+            path,
+            t1=t1,
             tau=tau,
             rtol=rtol,
             atol=atol,

@@ -6,13 +6,13 @@ component off the manifold, which is measured, not assumed.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import diffrax
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from gdln_jax._checks import check_choice, check_positive, is_concrete
 from gdln_jax._data.arrays import SeveralArrays
@@ -23,7 +23,7 @@ from gdln_jax._data.packing import pack
 from gdln_jax._graph import Graph
 from gdln_jax._linalg import norm
 from gdln_jax._network.gated import GatedNetwork, check_network
-from gdln_jax._ode import MAX_STEPS, smallest_entry, smallest_scale
+from gdln_jax._ode import MAX_STEPS, Crossing, smallest_entry, smallest_scale
 from gdln_jax._paths import path_statistics
 from gdln_jax._reduction.certificate import (
     named_classes,
@@ -33,7 +33,7 @@ from gdln_jax._reduction.certificate import (
     typical_strength,
 )
 from gdln_jax._reduction.coupled import Coupled, couple, coupled_loss
-from gdln_jax._reduction.flow import ReducedTrajectory, solve_reduced
+from gdln_jax._reduction.flow import ReducedTrajectory, Strengths, solve_reduced
 from gdln_jax._reduction.frames import Frames, find_frames
 from gdln_jax._reduction.loss import ModeData, mode_loss
 from gdln_jax._reduction.mode_data import make_mode_data
@@ -56,6 +56,7 @@ from gdln_jax._reduction.statistics import (
 )
 from gdln_jax._reduction.strengths import FrameView, MatrixStrengths, ModeStrengths, holds_matrices
 from gdln_jax._reduction.table import PathTable, path_table
+from gdln_jax._reduction.times import crossing
 
 # One number, one per mode, or edge -> either (coupled: or a matrix).
 StrengthsLike = ArrayLike | Sequence[float] | Mapping | ModeStrengths | MatrixStrengths
@@ -249,22 +250,81 @@ class Reduction(SeveralArrays, eqx.Module):
                 that does not increase, a `tau`, `rtol` or `atol` that is no finite number above 0.
             SolveError: the solver gave up; it names the time reached.
         """
-        start = self.strengths_of(b0)
-        check_finite(start)
-        y0, loss, data, scale, read = start, mode_loss, self.mode_data, None, _as_they_are
-        if self.core is None:
-            check_ties(self.ties, self.untied_residual, start)
-        else:
-            # Rotated weights hold rounding errors, whose size must not set the tolerance.
-            y0 = self.core.start(start)
-            matrices = holds_matrices(start)
-            scale = smallest_scale(start.stacks) if matrices else smallest_entry(start)
-            loss, data, read = coupled_loss, self.core.data, self.core.read
+        start, loss, data, scale, read = self._equations(b0)
         return solve_reduced(
-            y0,
+            start,
             loss,
             data,
             ts,
+            tau=tau,
+            rtol=rtol,
+            atol=atol,
+            solver=solver,
+            max_steps=max_steps,
+            adjoint=adjoint,
+            throw=throw,
+            read=read,
+            scale=scale,
+        )
+
+    def _equations(
+        self, b0: StrengthsLike
+    ) -> tuple[PyTree, Callable[..., Array], PyTree, Array | None, Callable[..., Strengths]]:
+        """Start, loss, its data, the scale of the start, and how to read strengths."""
+        start = self.strengths_of(b0)
+        check_finite(start)
+        if self.core is None:
+            check_ties(self.ties, self.untied_residual, start)
+            return start, mode_loss, self.mode_data, None, _as_they_are
+        # Rotated weights hold rounding errors, whose size must not set the tolerance.
+        matrices = holds_matrices(start)
+        scale = smallest_scale(start.stacks) if matrices else smallest_entry(start)
+        return self.core.start(start), coupled_loss, self.core.data, scale, self.core.read
+
+    def time_to(
+        self,
+        level: ArrayLike,
+        b0: StrengthsLike,
+        *,
+        t1: ArrayLike,
+        path: Sequence[str] | None = None,
+        tau: ArrayLike = 1.0,
+        rtol: ArrayLike | None = None,
+        atol: ArrayLike | None = None,
+        solver: diffrax.AbstractSolver | None = None,
+        max_steps: int = MAX_STEPS,
+        adjoint: diffrax.AbstractAdjoint | None = None,
+        throw: bool = True,
+    ) -> Crossing:
+        """Return when the loss first crosses `level`, or with `path` when each of its modes does.
+
+        Args:
+            level: of the loss, any shape, one crossing for each; or of the strength of a path,
+                one number or (mode,), say half of what is learned, 0.5 * S / D.
+            b0: strengths at time 0, as in `solve`.
+            t1: the end of the search, in the units of `tau`.
+            path: names of edges from an input to an output; its strength per mode is the product
+                of theirs (of a coupled reduction the diagonal of the product of matrices).
+            tau, rtol, atol, solver, max_steps, throw: as in `solve`.
+            adjoint: for derivatives in `b0`, `level`, `tau` and the data: reverse mode by default,
+                `diffrax.ForwardMode()` for `jacfwd`, `diffrax.DirectAdjoint()` for both.
+
+        Returns:
+            `Crossing(time, reached)`: times are inf where the level is not reached by `t1`, with
+            derivatives that are 0, and NaN where the solver gave up.
+
+        Raises:
+            ValueError: as `solve`; a level of another shape, names that form no path.
+            SolveError: the solver gave up before a level was crossed.
+        """
+        start, loss, data, scale, read = self._equations(b0)
+        return crossing(
+            start,
+            loss,
+            data,
+            level,
+            path,
+            t1=t1,
             tau=tau,
             rtol=rtol,
             atol=atol,

@@ -1,0 +1,101 @@
+"""When a reduced loss, or the modes of a path, cross a level: solved on the reduced equations."""
+
+from collections.abc import Callable, Sequence
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, PyTree
+
+from gdln_jax._checks import check_positive_if_known, is_concrete
+from gdln_jax._ode import Crossing, Settings, cross, known_array, settings, smallest_entry
+from gdln_jax._reduction.flow import Strengths, velocity_of
+from gdln_jax._solution import SolveError, product
+
+
+def crossing(
+    start: PyTree,
+    loss: Callable[..., Array],
+    data: PyTree,
+    level: ArrayLike,
+    path: Sequence[str] | None,
+    *,
+    t1: ArrayLike,
+    tau: ArrayLike,
+    rtol: ArrayLike | None,
+    atol: ArrayLike | None,
+    solver: diffrax.AbstractSolver | None,
+    max_steps: int,
+    adjoint: diffrax.AbstractAdjoint | None,
+    throw: bool,
+    read: Callable[[PyTree], Strengths],
+    rates: PyTree = 1.0,
+    scale: Array | None = None,
+) -> Crossing:
+    """Find when the loss, or each mode of `path`, first crosses `level`; from `start` at time 0.
+
+    Arguments and errors are those of `Reduction.time_to` and `solve_reduced`.
+    """
+    check_positive_if_known(t1=t1, tau=tau)
+    if is_concrete(level) and np.isnan(np.asarray(level)).any():
+        raise ValueError(f"level is {level}; it must be a number, or one per mode.")
+    dtype = jnp.result_type(*jax.tree.leaves(start))
+    setup = settings(
+        dtype, rtol=rtol, atol=atol, solver=solver, adjoint=adjoint, max_steps=max_steps
+    )
+    end, clock, levels = (known_array(value, dtype) for value in (t1, tau, level))
+    rates = jax.tree.map(lambda leaf: known_array(leaf, dtype), rates)
+    if path is not None:
+        modes = jax.eval_shape(lambda y: _modes(read(y), path), start).shape
+        if levels.shape not in ((), modes):
+            raise ValueError(
+                f"level has shape {levels.shape}; give one number, or one per mode: {modes}."
+            )
+        levels = jnp.broadcast_to(levels, modes)
+    found, failed = _cross(
+        start, data, jnp.asarray(levels), end, clock, rates, setup, scale, loss, read, path
+    )
+    if throw and is_concrete(failed) and bool(jnp.any(failed)):
+        raise SolveError(
+            f"the reduced dynamics gave up before t1 = {t1} (max_steps = {setup.max_steps}) and "
+            "before the level was crossed: loosen rtol, raise max_steps, or pass a stiff solver "
+            "such as diffrax.Kvaerno5()."
+        )
+    return found
+
+
+def _modes(b: Strengths, path: Sequence[str]) -> Array:
+    """The product of strengths along the path, per mode; of matrices their diagonal."""
+    total = product(b, path)
+    return total if b.core == 1 else jnp.diagonal(total, axis1=-2, axis2=-1)
+
+
+@eqx.filter_jit
+def _cross(
+    start: PyTree,
+    data: PyTree,
+    levels: Array,
+    end: Array | np.ndarray,
+    tau: Array | np.ndarray,
+    rates: PyTree,
+    setup: Settings,
+    scale: Array | None,
+    loss: Callable[..., Array],
+    read: Callable[[PyTree], Strengths],
+    path: Sequence[str] | None,
+) -> tuple[Crossing, Array]:
+    scale = smallest_entry(start) if scale is None else scale
+    args = (data, jnp.asarray(tau), rates)
+    first, last = jnp.zeros_like(jnp.asarray(end)), jnp.asarray(end)
+
+    def one(level: Array, mode: Array) -> tuple[Array, Array, Array]:
+        def value(_: Array, y: PyTree, args: PyTree) -> Array:
+            return loss(y, args[0]) if path is None else _modes(read(y), path)[mode]
+
+        return cross(velocity_of(loss), value, level, start, first, last, args, setup, scale=scale)
+
+    modes = jnp.zeros(levels.shape, int) if path is None else jnp.arange(levels.size)
+    times, reached, failed = jnp.vectorize(one)(levels, modes)
+    return Crossing(times, reached), failed
