@@ -4,12 +4,12 @@ Arrays in, one file out. Drawn by Agg whatever the backend, so that no display i
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.animation import FFMpegWriter, PillowWriter
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from gdln_jax._checks import check_integer
@@ -19,7 +19,10 @@ from gdln_jax.plot._maps import similarity
 from gdln_jax.plot._style import COLOURS, DOUBLE, figure, style
 from gdln_jax.plot._text import check_text
 
-_WRITERS: dict[str, Any] = {".gif": PillowWriter, ".mp4": FFMpegWriter}
+_WRITERS = {
+    ".gif": PillowWriter,
+    ".mp4": FFMpegWriter,
+}
 
 
 def animate(
@@ -101,7 +104,7 @@ class _Film:
 
     def __init__(
         self,
-        fig: Any,
+        fig: Figure,
         t: np.ndarray,
         strengths: np.ndarray,
         theory: np.ndarray | None,
@@ -199,7 +202,7 @@ def _finite(array: np.ndarray, name: str) -> np.ndarray:
     return array
 
 
-def _writer(path: Path, fps: int) -> Any:
+def _writer(path: Path, fps: int) -> PillowWriter | FFMpegWriter:
     if path.suffix.lower() not in _WRITERS:
         raise ValueError(f"path ends in {path.suffix!r}; a film is .gif or .mp4.")
     kind = _WRITERS[path.suffix.lower()]

@@ -1,21 +1,27 @@
 """Architecture graphs as pictures: nodes by level, edges, highlighted pathways, closed gates."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.path import Path
 from matplotlib.text import Text
+from matplotlib.typing import ColorType
+from numpy.typing import ArrayLike
 
-from gdln_jax._graph import Graph
+from gdln_jax._graph import Edge, Graph
 from gdln_jax.plot._style import COLOURS
 
 # Above this many nodes on a level only the first and last few are drawn, with dots between.
 _SHOWN = 10
 # Points: of labels, and how small they get.
 _FONT, _SMALLEST = 8, 4.5
+# Distance of a label from its node, in levels.
+_APART = 0.13
+_Pair = tuple[float, float]
 
 
 def architecture(
@@ -23,7 +29,7 @@ def architecture(
     graph: Graph,
     *,
     paths: Sequence[Iterable[str]] = (),
-    path_colours: Sequence[Any] | None = None,
+    path_colours: Sequence[ColorType] | None = None,
     closed: Iterable[str] = (),
     labels: Mapping[str, str] | bool = True,
     horizontal: bool = True,
@@ -42,43 +48,74 @@ def architecture(
     axes make way for labels, at the size that the axes have now; labels that are too wide even so
     are written smaller.
     """
-    place, hidden = _places(graph)
-    turn = (lambda p: p) if horizontal else (lambda p: (p[1], p[0]))
-    column = {name: p[0] for name, p in place.items()}
-    place = {name: turn(p) for name, p in place.items()}
-    colour_of = _edge_colours(paths, path_colours)
-    closed = set(closed)
-    sizes = _sizes(graph, place, horizontal)
-    parallel: dict[tuple[str, str], int] = {}
+    layout = _Layout.of(graph, horizontal)
+    colour_of, closed = _edge_colours(paths, path_colours), set(closed)
+    drawn: Counter[tuple[str, str]] = Counter()
     for edge in graph.edges:
-        if edge.source not in place or edge.target not in place:
-            continue
-        number = parallel.get((edge.source, edge.target), 0)
-        parallel[edge.source, edge.target] = number + 1
-        ends = sorted(column[name] for name in (edge.source, edge.target))
-        between = [(place[name], sizes[name]) for name in place if ends[0] < column[name] < ends[1]]
-        bend = 0.0 if number == 0 and not between else (0.18 + 0.15 * number) * (-1) ** number
-        shut = edge.name in closed
-        look: dict[str, Any] = {"color": COLOURS["faint"], "lw": 0.7, "alpha": 0.9, "zorder": 1}
-        if edge.name in colour_of:
-            look = {"color": colour_of[edge.name], "lw": 2.0, "alpha": 1.0, "zorder": 2}
-        elif shut:
-            look |= {"ls": ":", "alpha": 0.6}
-        ax.annotate(
-            "",
-            place[edge.target],
-            place[edge.source],
-            arrowprops={
-                "arrowstyle": "-",
-                "connectionstyle": _Detour(ax, bend, between),
-                "shrinkA": 0,
-                "shrinkB": 0,
-                **look,
-            },
-            zorder=look["zorder"],
-        )
-    _draw_nodes(ax, graph, place, hidden, closed, labels, colour_of, horizontal, sizes)
+        if edge.source in layout.place and edge.target in layout.place:
+            number = drawn[edge.source, edge.target]
+            drawn[edge.source, edge.target] += 1
+            _draw_edge(ax, layout, edge, number, colour_of.get(edge.name), edge.name in closed)
+    for name in layout.place:
+        _draw_node(ax, graph, layout, name, colour_of, name in closed)
+    for spot in layout.dots:
+        ax.text(*spot, "⋮" if horizontal else "⋯", ha="center", va="center", zorder=3)
+    texts = {} if labels is False else {n: n for n in layout.place} if labels is True else labels
+    written = [_write_label(ax, graph, layout, n, texts.get(n, "")) for n in layout.place if texts]
+    ax.axis("off")
+    limits = (-0.45, max(graph.level.values()) + 0.45), (-1.2, 1.2)
+    _make_way(ax, written, *(limits if horizontal else limits[::-1]))
     return ax
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The nodes that are drawn: centres and sizes of their boxes, in units of the axes.
+
+    `dots` stand for nodes that are left out. `along` is the axis that counts levels.
+    """
+
+    place: Mapping[str, _Pair]
+    size: Mapping[str, _Pair]
+    dots: Sequence[_Pair]
+    along: int
+
+    @classmethod
+    def of(cls, graph: Graph, horizontal: bool) -> "_Layout":
+        """Levels are columns, or rows; boxes of hidden nodes are longer."""
+        turned = (lambda spot: spot) if horizontal else (lambda spot: (spot[1], spot[0]))
+        place, dots = _places(graph)
+        crowd = max(Counter(graph.level[name] for name in place).values())
+        height = min(0.3, 1.5 / crowd)
+        tall = {name: height * (2.6 if name in graph.hidden else 1.0) for name in place}
+        return cls(
+            {name: turned(spot) for name, spot in place.items()},
+            {name: turned((0.11, length)) for name, length in tall.items()},
+            [turned(spot) for spot in dots],
+            0 if horizontal else 1,
+        )
+
+
+def _draw_edge(
+    ax: Axes, layout: _Layout, edge: Edge, number: int, colour: ColorType | None, closed: bool
+) -> None:
+    """`number` counts the edges between the same two nodes, which bend away from one another."""
+    start, end = layout.place[edge.source], layout.place[edge.target]
+    low, high = sorted((start[layout.along], end[layout.along]))
+    between = [
+        (spot, layout.size[name])
+        for name, spot in layout.place.items()
+        if low < spot[layout.along] < high
+    ]
+    bend = 0.0 if number == 0 and not between else (0.18 + 0.15 * number) * (-1) ** number
+    if colour is not None:
+        look = {"color": colour, "lw": 2.0, "alpha": 1.0, "zorder": 2}
+    else:
+        shut = {"ls": ":", "alpha": 0.6} if closed else {"alpha": 0.9}
+        look = {"color": COLOURS["faint"], "lw": 0.7, "zorder": 1, **shut}
+    way = {"arrowstyle": "-", "connectionstyle": _Detour(ax, bend, between)}
+    arrow = {**way, "shrinkA": 0, "shrinkB": 0, **look}
+    ax.annotate("", end, start, arrowprops=arrow, zorder=float(look["zorder"]))
 
 
 class _Detour:
@@ -86,16 +123,21 @@ class _Detour:
     there. Found when it is drawn, since what an arc passes depends on the scale of the axes.
     """
 
-    def __init__(self, ax: Axes, bend: float, between: Sequence[tuple[Any, Any]]):
+    def __init__(
+        self,
+        ax: Axes,
+        bend: float,
+        between: Sequence[tuple[_Pair, _Pair]],
+    ):
         self.ax, self.bend = ax, bend
         self.boxes = [(np.array(centre), np.array(size)) for centre, size in between]
 
-    def __call__(self, start: Any, end: Any, **_: Any) -> Path:
+    def __call__(self, start: ArrayLike, end: ArrayLike, **_: object) -> Path:
         """The path in display coordinates, of the smallest bend that passes no node."""
-        start, end = np.array(start), np.array(end)
-        middle, aside = (start + end) / 2, (end - start)[::-1] * [1, -1]
+        first, last = np.array(start), np.array(end)
+        middle, aside = (first + last) / 2, (last - first)[::-1] * [1, -1]
         arcs = [
-            np.array([start, middle + self.bend * factor * aside, end])
+            np.array([first, middle + self.bend * factor * aside, last])
             for factor in (1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4)
         ]
         arc = next((arc for arc in arcs if not self._passes(arc)), arcs[0])
@@ -111,24 +153,14 @@ class _Detour:
         )
 
 
-def _sizes(
-    graph: Graph, place: Mapping[str, Any], horizontal: bool
-) -> dict[str, tuple[float, float]]:
-    """Width and height of the box of every node drawn; hidden ones are longer."""
-    crowd = max(sum(graph.level[n] == k for n in place) for k in {*graph.level.values()})
-    height = min(0.3, 1.5 / max(crowd, 1))
-    long = {name: height * (2.6 if name in graph.hidden else 1.0) for name in place}
-    return {name: (0.11, size) if horizontal else (size, 0.11) for name, size in long.items()}
-
-
-def _places(graph: Graph) -> tuple[dict[str, tuple[float, float]], list[tuple[float, float]]]:
+def _places(graph: Graph) -> tuple[dict[str, _Pair], list[_Pair]]:
     """Positions of the nodes drawn, and of the dots that stand for those left out."""
     last = max(graph.level.values())
     columns: dict[int, list[str]] = {}
     for name in graph.nodes:
         # Output nodes stand in the last column whatever their level, so that all are in line.
         columns.setdefault(last if name in graph.outputs else graph.level[name], []).append(name)
-    place: dict[str, tuple[float, float]] = {}
+    place: dict[str, _Pair] = {}
     dots = []
     for level, names in columns.items():
         drawn: list[str | None] = list(names)
@@ -145,11 +177,13 @@ def _places(graph: Graph) -> tuple[dict[str, tuple[float, float]], list[tuple[fl
     return place, dots
 
 
-def _edge_colours(paths: Sequence[Iterable[str]], colours: Sequence[Any] | None) -> dict[str, Any]:
+def _edge_colours(
+    paths: Sequence[Iterable[str]], colours: Sequence[ColorType] | None
+) -> dict[str, ColorType]:
     if colours is None:
         both = [COLOURS["trained"], COLOURS["untrained"]]
         colours = [both[k % 2] for k in range(len(paths))]
-    colour_of: dict[str, Any] = {}
+    colour_of: dict[str, ColorType] = {}
     for path, colour in zip(paths, colours, strict=True):
         for name in path:
             shared = name in colour_of and colour_of[name] != colour
@@ -157,65 +191,49 @@ def _edge_colours(paths: Sequence[Iterable[str]], colours: Sequence[Any] | None)
     return colour_of
 
 
-def _draw_nodes(
+def _draw_node(
     ax: Axes,
     graph: Graph,
-    place: Mapping[str, tuple[float, float]],
-    dots: Sequence[tuple[float, float]],
-    closed: set[str],
-    labels: Mapping[str, str] | bool,
-    colour_of: Mapping[str, Any],
-    horizontal: bool,
-    sizes: Mapping[str, tuple[float, float]],
+    layout: _Layout,
+    name: str,
+    colour_of: Mapping[str, ColorType],
+    closed: bool,
 ) -> None:
-    written: list[Text] = []
-    for name, (x, y) in place.items():
-        touching = [e.name for e in (*graph.incoming[name], *graph.outgoing[name])]
-        used = [colour_of[e] for e in touching if e in colour_of]
-        edge = COLOURS["faint"] if name in closed else (used[0] if used else "#404040")
-        if name in graph.hidden and len(set(used)) > 1:
-            edge = COLOURS["shared"]
-        wide, tall = sizes[name]
-        ax.add_patch(
-            FancyBboxPatch(
-                (x - wide / 2, y - tall / 2),
-                wide,
-                tall,
-                boxstyle="round,pad=0,rounding_size=0.04",
-                facecolor="white",
-                edgecolor=edge,
-                linewidth=1.5 if used else 0.9,
-                linestyle=":" if name in closed else "-",
-                zorder=3,
-            )
-        )
-        if labels is False:
-            continue
-        text = labels.get(name, "") if isinstance(labels, Mapping) else name
-        if name in graph.inputs:
-            where, align = (x - 0.13, y), ("right", "center")
-        elif name in graph.outputs:
-            where, align = (x + 0.13, y), ("left", "center")
-        else:
-            where, align = (x, y + tall / 2 + 0.05), ("center", "bottom")
-        if not horizontal:
-            shift = -0.1 if name in graph.inputs else 0.1
-            where, align = (x, y + shift), ("center", "top" if shift < 0 else "bottom")
-            if name in graph.hidden:
-                where, align = (x + wide / 2 + 0.03, y), ("left", "center")
-        written.append(ax.text(*where, text, ha=align[0], va=align[1], fontsize=_FONT))
-    for x, y in dots:
-        spot = (x, y) if horizontal else (y, x)
-        ax.text(*spot, "⋮" if horizontal else "⋯", ha="center", va="center", zorder=3)
-    last = max(graph.level.values())
-    long, across = (-0.45, last + 0.45), (-1.2, 1.2)
-    ax.axis("off")
-    _make_way(ax, written, *((long, across) if horizontal else (across, long)))
+    touching = [edge.name for edge in (*graph.incoming[name], *graph.outgoing[name])]
+    used = [colour_of[edge] for edge in touching if edge in colour_of]
+    colour = COLOURS["faint"] if closed else (used[0] if used else "#404040")
+    if name in graph.hidden and len(set(used)) > 1:
+        colour = COLOURS["shared"]
+    (x, y), (wide, tall) = layout.place[name], layout.size[name]
+    box = FancyBboxPatch(
+        (x - wide / 2, y - tall / 2),
+        wide,
+        tall,
+        boxstyle="round,pad=0,rounding_size=0.04",
+        facecolor="white",
+        edgecolor=colour,
+        linewidth=1.5 if used else 0.9,
+        linestyle=":" if closed else "-",
+        zorder=3,
+    )
+    ax.add_patch(box)
 
 
-def _make_way(
-    ax: Axes, texts: Sequence[Text], xlim: tuple[float, float], ylim: tuple[float, float]
-) -> None:
+def _write_label(ax: Axes, graph: Graph, layout: _Layout, name: str, text: str) -> Text:
+    """Outside of the picture for inputs and outputs, beside the level for hidden nodes."""
+    (x, y), (wide, tall) = layout.place[name], layout.size[name]
+    horizontal, outer = layout.along == 0, name not in graph.hidden
+    before = name in graph.inputs
+    if horizontal == outer:  # beside the node, to its left or right
+        shift = (-_APART if before else _APART) if outer else wide / 2 + 0.03
+        spot, align = (x + shift, y), ("right" if before else "left", "center")
+    else:
+        shift = (-0.1 if before else 0.1) if outer else tall / 2 + 0.05
+        spot, align = (x, y + shift), ("center", "top" if before else "bottom")
+    return ax.text(*spot, text, ha=align[0], va=align[1], fontsize=_FONT)
+
+
+def _make_way(ax: Axes, texts: Sequence[Text], xlim: _Pair, ylim: _Pair) -> None:
     """Set limits from `xlim`, `ylim` on outwards, such that all texts lie inside the axes."""
     box, size = ax.bbox, float(_FONT)
     while True:

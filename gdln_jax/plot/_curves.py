@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
+from matplotlib.typing import ColorType
 from numpy.typing import ArrayLike
 
 from gdln_jax.plot._style import COLOURS, label_axes, mode_colours
@@ -23,7 +24,7 @@ def curve(
     values: ArrayLike,
     *,
     theory: bool = False,
-    colour: Any = None,
+    colour: ColorType | None = None,
     **style: Any,
 ) -> Axes:
     """One curve: dashed for theory, solid for a simulation.
@@ -44,7 +45,7 @@ def runs(
     t: ArrayLike,
     values: ArrayLike,
     *,
-    colour: Any = None,
+    colour: ColorType | None = None,
     label: str | None = None,
     band: tuple[float, float] | None = (0.25, 0.75),
     thin: bool = True,
@@ -70,7 +71,7 @@ def loss_curves(
     losses: ArrayLike,
     *,
     theory: ArrayLike | None = None,
-    colour: Any = None,
+    colour: ColorType | None = None,
     label: str | None = None,
     theory_label: str | None = None,
     xlabel: str | None = None,
@@ -99,7 +100,7 @@ def mode_curves(
     strengths: ArrayLike,
     *,
     theory: ArrayLike | None = None,
-    colours: Sequence[Any] | None = None,
+    colours: Sequence[ColorType] | None = None,
     label: str | None = None,
     ylabel: str | None = None,
     xlabel: str | None = None,
@@ -131,7 +132,9 @@ def _frame(ax: Axes, t: ArrayLike, xlabel: str | None, ylabel: str) -> None:
     ax.margins(x=0)
 
 
-def _colour(ax: Axes, usual: str, given: Any, label: Any, linestyle: Any = "-") -> Any:
+def _colour(
+    ax: Axes, usual: str, given: ColorType | None, label: object, linestyle: object = "-"
+) -> ColorType:
     """`given`, or the colour called `usual`, or the next that no labelled line has."""
     if given is not None:
         return given

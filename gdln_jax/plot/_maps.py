@@ -8,6 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import ListedColormap
+from matplotlib.image import AxesImage
+from matplotlib.typing import ColorType
 from numpy.typing import ArrayLike
 
 from gdln_jax.plot._style import COLOURS, label_axes
@@ -27,14 +29,7 @@ def similarity(
     have already stay.
     """
     matrix = np.asarray(matrix)
-    peak = float(np.abs(matrix).max()) or 1.0
-    signed = bool(matrix.min() < -0.02 * peak)
-    image = ax.imshow(
-        matrix,
-        cmap="PuOr_r" if signed else "Greens",
-        vmin=-peak if signed else 0.0,
-        vmax=peak,
-    )
+    image = ax.imshow(matrix, **_scale([matrix], "Greens"))
     size = matrix.shape[0] / num_domains
     if num_domains > 1:
         for k in range(1, num_domains):
@@ -47,7 +42,7 @@ def similarity(
         label_axes(ax, "input domain", "input domain")
     _bare(ax)
     if colourbar is not None:
-        _colourbar(ax, image, colourbar)
+        _colourbar([ax], image, colourbar, pad=0.03, fraction=0.05, aspect=22)
     return ax
 
 
@@ -56,7 +51,7 @@ def matrix_panels(
     matrices: Sequence[ArrayLike],
     titles: Sequence[str],
     *,
-    colours: Sequence[Any] | None = None,
+    colours: Sequence[ColorType] | None = None,
     xlabel: str = "item",
     ylabel: str = "feature",
     colourbar: str | None = None,
@@ -70,18 +65,10 @@ def matrix_panels(
     """
     axes = list(axes)
     arrays = [np.asarray(matrix) for matrix in matrices]
-    low, high = min(a.min() for a in arrays), max(a.max() for a in arrays)
-    signed = low < -0.02 * max(abs(high), abs(low))
-    peak = max(abs(low), abs(high)) or 1.0
+    scale = _scale(arrays, "Greys")
     image = None
     for k, (ax, array, title) in enumerate(zip(axes, arrays, titles, strict=True)):
-        image = ax.imshow(
-            array,
-            cmap="PuOr_r" if signed else "Greys",
-            vmin=-peak if signed else 0.0,
-            vmax=peak,
-            aspect="auto",
-        )
+        image = ax.imshow(array, aspect="auto", **scale)
         colour = "black" if colours is None else colours[k]
         ax.set_title(title, color=colour)
         ax.set_xlabel(xlabel)
@@ -95,9 +82,7 @@ def matrix_panels(
         _bare(ax, colour)
     axes[0].set_ylabel(ylabel)
     if colourbar is not None and image is not None:
-        bar = axes[-1].figure.colorbar(image, ax=axes, pad=0.02, aspect=25)  # type: ignore[union-attr]
-        bar.set_label(colourbar)
-        bar.outline.set_linewidth(0.5)  # type: ignore[operator, union-attr]
+        _colourbar(axes, image, colourbar, pad=0.02, aspect=25)
     return axes
 
 
@@ -126,7 +111,18 @@ def route_pattern(ax: Axes, pattern: ArrayLike) -> Axes:
     return ax
 
 
-def _bare(ax: Axes, colour: Any = "none") -> None:
+def _scale(arrays: Sequence[np.ndarray], plain: str) -> dict[str, Any]:
+    """Colours from 0, or symmetric about 0 where there are entries below it."""
+    peak = max(float(np.abs(array).max()) for array in arrays) or 1.0
+    signed = min(float(array.min()) for array in arrays) < -0.02 * peak
+    return {
+        "cmap": "PuOr_r" if signed else plain,
+        "vmin": -peak if signed else 0.0,
+        "vmax": peak,
+    }
+
+
+def _bare(ax: Axes, colour: ColorType = "none") -> None:
     for spine in ax.spines.values():
         spine.set(visible=True, edgecolor=colour, linewidth=1.2)
     ax.tick_params(which="both", length=0)
@@ -165,7 +161,9 @@ def _name_ticks(
         axis.set_tick_params(rotation=90)
 
 
-def _colourbar(ax: Axes, image: Any, label: str) -> None:
-    bar = ax.figure.colorbar(image, ax=ax, pad=0.03, fraction=0.05, aspect=22)  # type: ignore[union-attr]
+def _colourbar(axes: Sequence[Axes], image: AxesImage, label: str, **place: Any) -> None:
+    figure = axes[0].figure
+    assert figure is not None
+    bar = figure.colorbar(image, ax=axes, **place)
     bar.set_label(label)
     bar.outline.set_linewidth(0.5)  # type: ignore[operator, union-attr]
