@@ -20,7 +20,7 @@ May import the closed forms and `tasks`, whose `Task` it returns.
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -487,7 +487,7 @@ def _search(error: Callable[[Array], Array], last: Array) -> tuple[Array, Array]
     grid = last * np.concatenate([np.linspace(0, 1, 161), np.geomspace(1, 1e4, 81)[1:]])
     errors = error(grid)
 
-    def refine(_: Any, found: tuple[Array, Array]) -> tuple[Array, Array]:
+    def refine(_: Array, found: tuple[Array, Array]) -> tuple[Array, Array]:
         grid, errors = found
         i = jnp.argmin(errors)
         low, high = grid[jnp.maximum(i - 1, 0)], grid[jnp.minimum(i + 1, len(grid) - 1)]
@@ -499,7 +499,7 @@ def _search(error: Callable[[Array], Array], last: Array) -> tuple[Array, Array]
 
 
 # ---------------------------------------------------------------- what is accepted
-def _checked_sizes(inputs: Any, outputs: Any, examples: Any) -> _Sizes:
+def _checked_sizes(inputs: int, outputs: int, examples: int) -> _Sizes:
     sizes = _Sizes(
         check_integer(inputs, "inputs", minimum=1),
         check_integer(outputs, "outputs", minimum=1),
@@ -514,7 +514,9 @@ def _checked_sizes(inputs: Any, outputs: Any, examples: Any) -> _Sizes:
     return sizes
 
 
-def _checked(sbar: Any, sigma: Any, a0: Any, tau: Any, sizes: _Sizes) -> tuple[Array, ...]:
+def _checked(
+    sbar: _Values, sigma: ArrayLike, a0: ArrayLike, tau: ArrayLike, sizes: _Sizes
+) -> tuple[Array, ...]:
     return (
         _checked_strengths(sbar, sizes),
         _checked_sigma(sigma),
@@ -523,9 +525,9 @@ def _checked(sbar: Any, sigma: Any, a0: Any, tau: Any, sizes: _Sizes) -> tuple[A
     )
 
 
-def _checked_strengths(sbar: Any, sizes: _Sizes) -> Array:
-    wanted = "the teacher's strengths, finite numbers of at least 0"
-    strengths = _real(sbar, "sbar", 1, lambda x: (x >= 0) & jnp.isfinite(x), wanted)
+def _checked_strengths(sbar: _Values, sizes: _Sizes) -> Array:
+    wanted = "the teacher's strengths, numbers of at least 0 with squares that are finite"
+    strengths = _real(sbar, "sbar", 1, lambda x: (x >= 0) & _has_square(x), wanted)
     if not 1 <= len(strengths) <= sizes.rank:
         raise ValueError(
             f"sbar has {len(strengths)} modes; a teacher of {sizes.inputs} inputs and "
@@ -534,17 +536,28 @@ def _checked_strengths(sbar: Any, sizes: _Sizes) -> Array:
     return strengths
 
 
-def _checked_sigma(sigma: Any) -> Array:
-    wanted = "a finite number of at least 0"
-    return _real(sigma, "sigma", 0, lambda x: (x >= 0) & jnp.isfinite(x), wanted)
+def _checked_sigma(sigma: ArrayLike) -> Array:
+    wanted = "a number of at least 0 with a square that is finite"
+    return _real(sigma, "sigma", 0, lambda x: (x >= 0) & _has_square(x), wanted)
 
 
-def _checked_a0(a0: Any) -> Array:
-    wanted = "one finite number above 0, the same for all modes (an unequal start has no formula)"
-    return _real(a0, "a0", 0, lambda x: (x > 0) & jnp.isfinite(x), wanted)
+def _checked_a0(a0: ArrayLike) -> Array:
+    wanted = (
+        "one number above 0 with a square that is finite, the same for all modes (an unequal start "
+        "has no formula)"
+    )
+    return _real(a0, "a0", 0, lambda x: (x > 0) & _has_square(x), wanted)
 
 
-def _real(value: Any, name: str, ndim: int, good: Callable[[Array], Array], wanted: str) -> Array:
+def _has_square(x: Array) -> Array:
+    """Whether sums of some thousand squares do not overflow: errors are such sums."""
+    largest = float(jnp.finfo(jnp.promote_types(x.dtype, jnp.float32)).max)
+    return x < math.sqrt(largest) / 1e3
+
+
+def _real(
+    value: _Values, name: str, ndim: int, good: Callable[[Array], Array], wanted: str
+) -> Array:
     """Return `value` as an array of `ndim` axes whose elements are `good`, or NaN if traced."""
     try:
         array = jnp.asarray(value)

@@ -511,6 +511,19 @@ def test_what_would_be_refused_is_nan_where_it_is_traced():
     assert np.all(np.isnan(jax.jit(best_of)(p[3])))
 
 
+def test_what_has_no_square_is_refused():
+    for change, name in ((([1e200],), "sbar"), (([1.0], 60, 30, 120, 1e200), "sigma")):
+        arguments = [[1.0], 60, 30, 120, 1.0, 0.1, [0.0, 1.0]]
+        arguments[: len(change)] = change
+        with pytest.raises(ValueError, match=rf"{name}.* is 1e\+200; .*squares? that .* finite"):
+            noise.learning_curves(*arguments)
+    largest = noise.learning_curves([1e150], 60, 30, 120, 1e149, 1e148, [0.0, 1.0, np.inf])
+    assert np.isfinite(largest.test).all()
+    assert np.isfinite(largest.train).all()
+    with pytest.raises(ValueError, match=r"sbar\[0\] is 1.0\d*e\+20"):
+        noise.best_time(np.array([1e20], np.float32), 60, 30, 120, np.float32(1), np.float32(0.1))
+
+
 def test_refusals(refused_plainly):
     refused_plainly("""
 import jax, jax.numpy as jnp, numpy as np
@@ -549,7 +562,7 @@ for words, change in wrong.items():
     ]
 for words, a0 in (
     ("a0 is 0.0", 0.0), ("a0 is -0.1", -0.1), ("a0 is inf", np.inf),
-    ("a0 has shape (2,); it must have no axis: one finite number above 0, the same", [0.1, 0.2]),
+    ("a0 has shape (2,); it must have no axis: one number above 0 with a square", [0.1, 0.2]),
     ("a0 is '0.1'", "0.1"),
 ):
     attempts += [
