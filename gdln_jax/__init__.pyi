@@ -50,6 +50,11 @@ from gdln_jax.relu._imitation import imitation_gap as imitation_gap
 from gdln_jax import race as race
 from gdln_jax import gates as gates
 from gdln_jax import measures as measures
+from gdln_jax._width.reduce import reduce_width as reduce_width
+from gdln_jax._width.drawing import draw_width as draw_width
+from gdln_jax._width.reduction import WidthReduction as WidthReduction
+from gdln_jax._width.reduction import WidthRun as WidthRun
+from gdln_jax._width.closure import OpenClosureError as OpenClosureError
 from gdln_jax import noise as noise
 from gdln_jax._sweep import sweep as sweep
 from gdln_jax._sweep import SweepStoreError as SweepStoreError

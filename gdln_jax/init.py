@@ -5,6 +5,7 @@ from the edge's name, so that no two edges share weights and adding an edge leav
 they were.
 """
 
+import dataclasses
 import functools
 import hashlib
 import math
@@ -16,13 +17,52 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from gdln_jax._checks import check_keys
 from gdln_jax._data.arrays import real_array
 from gdln_jax._data.boundary import check_random_key
-from gdln_jax._graph import Graph
+from gdln_jax._graph import Bundle, Graph
 from gdln_jax._linalg import balanced_pair, random_orthogonal
 
 Initialiser = Callable[[Graph, PRNGKeyArray], Any]
 _Sampler = Callable[[PRNGKeyArray, tuple[int, int]], Float[Array, "target source"]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RandomInitialiser:
+    """Independent random weights for every edge; what `orthogonal`, `normal`, `xavier` return.
+
+    Attributes:
+        kind: "orthogonal", "normal" or "xavier".
+        scale: the gain or standard deviation; for "normal" also a mapping edge -> number.
+    """
+
+    kind: str
+    scale: Any
+
+    def __call__(self, graph: Graph, key: PRNGKeyArray) -> tuple[Array, ...]:
+        """Return one stack of weights per bundle of the graph."""
+        check_random_key(key)
+        sample = _orthogonal if self.kind == "orthogonal" else jax.random.normal
+        return tuple(
+            self._scales(graph, bundle) * _draw(key, _words(bundle.edges), sample, bundle.shape)
+            for bundle in graph.bundles
+        )
+
+    def _scales(self, graph: Graph, bundle: Bundle) -> Array:
+        if not isinstance(self.scale, Mapping):
+            return self.scale_of(graph, bundle.edges[0])
+        return jnp.stack([self.scale_of(graph, name) for name in bundle.edges])[:, None, None]
+
+    def scale_of(self, graph: Graph, name: str) -> Array:
+        """Return the factor of one edge's weights: their standard deviation, or the gain."""
+        scale = self.scale
+        if isinstance(scale, Mapping):
+            check_keys(scale, graph.edge_index, "std", "an edge of the graph")
+            if name not in scale:
+                raise ValueError(f"std lacks edge {name!r}; a mapping needs one number per edge.")
+            scale = scale[name]
+        factor = math.sqrt(2 / sum(graph.shape(name))) if self.kind == "xavier" else 1.0
+        return jnp.asarray(scale) * factor
 
 
 def orthogonal(gain: ArrayLike = 1.0) -> Initialiser:
@@ -32,19 +72,20 @@ def orthogonal(gain: ArrayLike = 1.0) -> Initialiser:
     edge up to alignment: the modes start unaligned, and the effective b(0) is what
     `effective_initial` measures. `gain` may be a traced array.
     """
-    own = _own(gain, "gain")
-    return _per_edge(_orthogonal, lambda _: jnp.asarray(own))
+    return RandomInitialiser("orthogonal", _own(gain, "gain"))
 
 
-def normal(std: ArrayLike = 1.0) -> Initialiser:
-    """Independent entries N(0, std^2).
+def normal(std: ArrayLike | Mapping[str, ArrayLike] = 1.0) -> Initialiser:
+    """Independent entries N(0, std^2); `std` is one number, or a mapping edge -> number.
 
     The projection of a random matrix on one pair of directions is N(0, std^2) too, so a mode's
     amplitude per edge starts at order `std`, far below the largest singular value
     `std (sqrt(target) + sqrt(source))`. `std` may be a traced array.
     """
-    own = _own(std, "std")
-    return _per_edge(jax.random.normal, lambda _: jnp.asarray(own))
+    if isinstance(std, Mapping):
+        own = {name: _own(value, f"std[{name!r}]") for name, value in std.items()}
+        return RandomInitialiser("normal", own)
+    return RandomInitialiser("normal", _own(std, "std"))
 
 
 def xavier(gain: ArrayLike = 1.0) -> Initialiser:
@@ -53,8 +94,7 @@ def xavier(gain: ArrayLike = 1.0) -> Initialiser:
     N Fig. 4 calls sigma_0 the `gain`; it is not b(0) (E9): for N_h = 64 and gain .2 the
     effective amplitude is .1016 +- .0064.
     """
-    own = _own(gain, "gain")
-    return _per_edge(jax.random.normal, lambda shape: jnp.asarray(own) * math.sqrt(2 / sum(shape)))
+    return RandomInitialiser("xavier", _own(gain, "gain"))
 
 
 def decoupled(reduction: Any, scale: ArrayLike | Mapping[str, ArrayLike]) -> Initialiser:
@@ -171,17 +211,6 @@ def _paths_through(graph: Graph) -> dict[str, int]:
     for name in reversed(graph.order):
         after[name] += sum(after[edge.target] for edge in graph.outgoing[name])
     return {edge.name: before[edge.source] * after[edge.target] for edge in graph.edges}
-
-
-def _per_edge(sample: _Sampler, scale: Callable[[tuple[int, int]], Array]) -> Initialiser:
-    def initialise(graph: Graph, key: PRNGKeyArray) -> tuple[Array, ...]:
-        check_random_key(key)
-        return tuple(
-            scale(bundle.shape) * _draw(key, _words(bundle.edges), sample, bundle.shape)
-            for bundle in graph.bundles
-        )
-
-    return initialise
 
 
 @functools.partial(jax.jit, static_argnames=("sample", "shape"))

@@ -4,6 +4,7 @@ The forward pass runs over bundles of same-shape edges, never over single edges,
 does not grow with the number of modules. Gates live in the data: no optimiser can touch them.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -105,7 +106,8 @@ class GatedNetwork(SeveralArrays, eqx.Module):
             raise ValueError(
                 f"init is {init!r}; pass an initialiser such as gdln.init.orthogonal(0.1)."
             )
-        if getattr(init, "__module__", "") == "gdln_jax.init" and "." not in init.__qualname__:
+        own = inspect.isfunction(init) and init.__module__ == "gdln_jax.init"
+        if own and "." not in init.__qualname__:
             raise ValueError(
                 f"init is gdln.init.{init.__name__} itself; call it first, as in "
                 f"gdln.init.{init.__name__}(0.1)."
