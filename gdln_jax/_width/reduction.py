@@ -246,6 +246,7 @@ class WidthReduction:
                 net, packed, ts, loss=Decayed(loss, jnp.asarray(decay)), measure=both,
                 keep_models=look is None if keep is None else keep, **given,
             )  # fmt: skip
+            assert done.measured is not None
             losses, seen = done.measured
             return eqx.tree_at(
                 lambda d: (d.losses, d.measured), done, (losses, seen),

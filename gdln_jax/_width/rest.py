@@ -9,13 +9,13 @@ from numbers import Real
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from gdln_jax._checks import check_integer, check_keys, check_positive
 from gdln_jax._data.arrays import ArrayMapping
 from gdln_jax._network.gated import GatedNetwork
+from gdln_jax._train import train
 
 Factor = float | Mapping[str, float]
 _HIGHEST = jax.lax.Precision.HIGHEST
@@ -75,7 +75,7 @@ def lifted(
 
 def factors(rest: Factor, net: GatedNetwork) -> dict[str, float]:
     """Edge -> c."""
-    if isinstance(rest, Real | jax.Array | np.ndarray) and np.ndim(rest) == 0:
+    if isinstance(rest, Real):
         return dict.fromkeys(net.graph.edge_index, float(rest))
     if not isinstance(rest, Mapping):
         raise ValueError(
@@ -102,21 +102,16 @@ def descent_factor(
     The leaves have the axes of the network's, since optimisers may treat numbers, vectors and
     matrices differently. One number if all edges agree, else one per edge.
     """
-    steps = check_integer(steps, "steps", minimum=0)
-    ones = jax.tree.map(lambda stack: jnp.ones((*stack.shape[-3:-2], 1, 1), stack.dtype), net)
-    zero = jax.tree.map(jnp.zeros_like, ones)
-    rule = optax.with_extra_args_support(optimizer)
-
-    def step(_: ArrayLike, carry: tuple) -> tuple:
-        here, state = carry
-        nothing = jnp.zeros((), here.stacks[0].dtype)
-        updates, state = rule.update(
-            zero, state, here, value=nothing, grad=zero, value_fn=lambda _: nothing
-        )
-        return optax.apply_updates(here, updates), state
-
-    end, _ = jax.lax.fori_loop(0, steps, step, (ones, rule.init(ones)))
-    found = {edge.name: float(end.weights[edge.name][0, 0]) for edge in net.graph.edges}
+    if check_integer(steps, "steps", minimum=0) == 0:
+        return 1.0
+    ones = jax.tree.map(lambda stack: jnp.ones((1, *stack.shape[-3:-2], 1, 1), stack.dtype), net)
+    end = jax.vmap(
+        lambda one: train(
+            one, None, optimizer=optimizer, steps=steps, loss=_nothing, save_every=steps,
+            keep_models=False,
+        ).final
+    )(ones)  # fmt: skip
+    found = {edge.name: float(end.weights[edge.name][0, 0, 0]) for edge in net.graph.edges}
     if not all(math.isfinite(value) for value in found.values()):
         raise ValueError(
             "the optimizer makes weights without a gradient infinite or NaN, so it has no factor "
@@ -124,3 +119,8 @@ def descent_factor(
         )
     values = set(found.values())
     return values.pop() if len(values) == 1 else found
+
+
+def _nothing(net: GatedNetwork, _: None) -> Array:
+    """A loss without a gradient."""
+    return 0.0 * sum((jnp.sum(stack) for stack in net.stacks), jnp.zeros(()))
