@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
+from gdln_jax import init as initialisers
 from gdln_jax._checks import check_integer, is_concrete
 from gdln_jax._data.boundary import check_gated_data, check_graph, check_random_key
 from gdln_jax._data.gated import GatedData
@@ -22,7 +23,6 @@ from gdln_jax._width.examples import TOLERANCES, Table, basis, look
 from gdln_jax._width.reduction import WidthReduction
 from gdln_jax._width.sizes import component_sums, components, spanning_tree
 from gdln_jax._width.small import padded, small_data, small_graph, small_net
-from gdln_jax.init import RandomInitialiser
 
 Matrix = Float[np.ndarray, "_ _"]
 
@@ -73,7 +73,7 @@ def draw_width(
         data.validate(graph)
     if not is_concrete((data, key)):
         raise ValueError("draw_width looks at the data and cannot run under jit, grad or vmap.")
-    if not isinstance(init, RandomInitialiser) or not is_concrete(init.scale):
+    if not isinstance(init, initialisers.RandomInitialiser) or not is_concrete(init.scale):
         raise ValueError(
             f"init is {init!r}; the laws that are known in the small spaces are those of "
             "gdln.init.orthogonal(gain), normal(std) and xavier(gain). For another start draw the "
@@ -116,7 +116,7 @@ class _Draw:
         graph: Graph,
         used: frozenset[str],
         inputs: dict[str, Matrix],
-        init: RandomInitialiser,
+        init: initialisers.RandomInitialiser,
         rng: np.random.Generator,
     ):
         self.graph, self.rng, self.kind = graph, rng, init.kind

@@ -9,14 +9,13 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
+from gdln_jax import rules, train
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._graph import Graph
 from gdln_jax._network.gated import GatedNetwork
-from gdln_jax._train import train
 from gdln_jax._width.examples import look
 from gdln_jax._width.small import small_data, small_net
-from gdln_jax.rules import InexactRuleError
 
 Loss = Callable[[Any, Any], Array]
 Data = GatedData | PackedData
@@ -54,7 +53,7 @@ def check_rule(
         for one, *ends in zip(starts, small_ends, wide_ends, strict=True)
     )
     if not worst <= _EXACT[dtype]:
-        raise InexactRuleError(
+        raise rules.InexactRuleError(
             f"this optimizer is not exact in the small network: after {_STEPS} updates the wide "
             f"weights differ by {worst:.1e} of the way that they moved. Exact are gradient descent "
             "with momentum, decoupled or L2 weight decay and clipping by the global norm, and "

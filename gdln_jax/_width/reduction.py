@@ -11,12 +11,10 @@ import numpy as np
 import optax
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
+from gdln_jax import Trajectory, gradient_flow, train
 from gdln_jax._data.gated import GatedData
-from gdln_jax._flow import gradient_flow
 from gdln_jax._network.gated import GatedNetwork, check_network
 from gdln_jax._network.losses import mse
-from gdln_jax._solution import Trajectory
-from gdln_jax._train import train
 from gdln_jax._width.exactness import Data, Loss, check_rule
 from gdln_jax._width.examples import open_ways, table_of
 from gdln_jax._width.measured import OF_WEIGHTS, of_weights, refusal, shared

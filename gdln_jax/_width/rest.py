@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
+from gdln_jax import train
 from gdln_jax._checks import check_integer, check_keys, check_positive
 from gdln_jax._data.arrays import ArrayMapping
 from gdln_jax._network.gated import GatedNetwork
-from gdln_jax._train import train
 
 Factor = float | Mapping[str, float]
 _HIGHEST = jax.lax.Precision.HIGHEST
