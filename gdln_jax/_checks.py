@@ -7,7 +7,35 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
+
+MAKE_A_MODEL = (
+    "the model comes first, the data second: make one by gdln.GatedNetwork.init(graph, "
+    "gdln.init.orthogonal(0.1), key=jax.random.key(0))"
+)
+
+
+class Instead(NamedTuple):
+    """What to pass instead of an object, by kind of argument; empty where there is no advice."""
+
+    model: str = ""
+    data: str = ""
+    graph: str = ""
+    network: str = ""
+
+
+class Mistakable:
+    """Base of classes whose objects are sometimes passed as an argument of another type.
+
+    What has a remedy for `model` is refused as a model.
+    """
+
+    _instead: ClassVar[Instead] = Instead()
+
+
+def instead(given: object) -> Instead:
+    """What to pass instead of `given`, as far as its class says so."""
+    return given._instead if isinstance(given, Mistakable) else Instead()
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

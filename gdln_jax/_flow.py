@@ -95,10 +95,7 @@ def gradient_flow(
     check_positive_if_known(tau=tau)
     if isinstance(data, Schedule):
         data.check_unit("times", "gradient_flow")
-        if hasattr(model, "graph"):
-            data.validate(model.graph)
-    else:
-        data = arranged(model, data, loss)
+    data = arranged(model, data, loss)
     weights = [w for w in jax.tree.leaves(model) if eqx.is_inexact_array(w)]
     if not weights:
         raise ValueError("model has no floating-point array, so there is nothing to learn.")

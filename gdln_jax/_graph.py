@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from gdln_jax._checks import check_integer, listed, suggest
+from gdln_jax._checks import MAKE_A_MODEL, Instead, Mistakable, check_integer, listed, suggest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Bundle:
 
 
 @dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
-class Graph:
+class Graph(Mistakable):
     """A directed acyclic graph of layers: the architecture of a gated deep linear network.
 
     Args:
@@ -63,6 +63,8 @@ class Graph:
     Graph({"x": 4, "h": 64, "y": 7}, [("x", "h"), ("h", "y")])
     ```
     """
+
+    _instead = Instead(model=MAKE_A_MODEL)
 
     _nodes: tuple[tuple[str, int], ...]
     _edges: tuple[Edge, ...]
@@ -143,6 +145,14 @@ class Graph:
     def edge_index(self) -> Mapping[str, int]:
         """Edge name -> position in `.edges`."""
         return MappingProxyType({edge.name: i for i, edge in enumerate(self._edges)})
+
+    @functools.cached_property
+    def parameters(self) -> Mapping[str, tuple[int, int]]:
+        """Parameter name -> shape of its array: what initialisers draw and training moves.
+
+        Every edge is a parameter of its own, of the same name.
+        """
+        return MappingProxyType({edge.name: self.shape(edge.name) for edge in self._edges})
 
     def edge(self, name: str) -> Edge:
         """Return the edge called `name`; `KeyError` with the known names when there is none."""

@@ -7,7 +7,7 @@ says so in its `status` and holds NaN wherever it did not get to.
 import itertools
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from gdln_jax._checks import is_concrete
+from gdln_jax._checks import Instead, is_concrete
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.schedule import Schedule
-from gdln_jax._graph import Graph
+from gdln_jax._network.edges import EdgeArrays
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._version import __version__
 
@@ -36,17 +36,6 @@ OK, DIVERGED, GAVE_UP = 0, 1, 2
 STATUS = {OK: "ok", DIVERGED: "diverged (loss is not finite)", GAVE_UP: "the solver gave up"}
 
 Model = PyTree
-
-
-@runtime_checkable
-class ByEdge(Protocol):
-    """One array per edge: weights, or strengths; `core` axes of each are no batch axes."""
-
-    @property
-    def graph(self) -> Graph: ...
-    @property
-    def core(self) -> int: ...
-    def __getitem__(self, name: str) -> Array: ...
 
 
 class SolveError(RuntimeError):
@@ -76,6 +65,10 @@ class Solution(SeveralArrays, eqx.Module):
     Under `vmap` every array has the batch axes in front and a failed member spoils no other:
     look at `status`.
     """
+
+    _instead = Instead(
+        model="it is the result of a run: pass the network of it that you mean, say run.final"
+    )
 
     ts: Float[Array, "*batch time"] | Int[Array, "*batch time"]
     losses: Float[Array, "*batch time"]
@@ -136,7 +129,7 @@ class Solution(SeveralArrays, eqx.Module):
         attrs = {"kind": type(self).__name__, "gdln_jax": __version__, "jax": jax.__version__}
         return xr.Dataset(variables, coords, attrs)
 
-    def _edges(self) -> ByEdge:
+    def _edges(self) -> EdgeArrays:
         """What each edge holds at every time."""
         raise NotImplementedError
 
@@ -191,7 +184,7 @@ class Trajectory(Solution):
             )
         return self.models
 
-    def _edges(self) -> ByEdge:
+    def _edges(self) -> EdgeArrays:
         models = self._kept_models()
         if not isinstance(models, GatedNetwork):
             raise ValueError(
@@ -232,7 +225,7 @@ def raise_if_failed(solution: Solution, reason: Callable[[], str]) -> None:
         raise SolveError(reason(), solution)
 
 
-def product(arrays: ByEdge, path: Sequence[str]) -> Array:
+def product(arrays: EdgeArrays, path: Sequence[str]) -> Array:
     """Return the product of what the edges of a path hold, see `Solution.product`."""
     if isinstance(path, str) or not isinstance(path, Sequence) or not len(path):
         raise ValueError(

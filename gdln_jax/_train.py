@@ -171,11 +171,9 @@ def train(
     check_measure(measure)
     if isinstance(data, Schedule):
         data.check_unit("steps", "train")
-        if hasattr(model, "graph"):
-            data.validate(model.graph)
     if batch_size is not None:
         _check_batch(batch_size, data, key)
-    elif not isinstance(data, Schedule):
+    else:
         data = arranged(model, data, loss)
     if not any(eqx.is_inexact_array(w) for w in jax.tree.leaves(model)):
         raise ValueError("model has no floating-point array, so there is nothing to train.")

@@ -463,7 +463,7 @@ def test_mix_ups_are_answered_in_words(refused_plainly):
     refused_plainly("""
 import equinox as eqx, jax, jax.numpy as jnp, numpy as np, optax
 from gdln_jax import *
-from gdln_jax import gates, init, measures, relu, tasks
+from gdln_jax import gates, images, init, measures, relu, tasks
 task = tasks.hierarchy(2, (1, 1), width=2)
 graph, data = task.graph, task.data
 key = jax.random.key(0)
@@ -472,6 +472,8 @@ r = reduce(graph, data)
 rectified = ReLUNetwork.init([2, 2, 3], key=key)
 two = lambda model: jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), model)
 sgd = optax.sgd(0.1)
+run = train(net, data, optimizer=sgd, steps=1)
+leaky = images.RoutedNetwork.init(2, 2, 2, width=2, slope=0.1, key=key)
 shot = relu.snapshot(rectified, data)
 attempts = [
     (lambda: effective_initial(net, data), "reduction is a GatedNetwork; the red"),
@@ -485,7 +487,17 @@ attempts = [
     (lambda: mse({"w": np.ones(2)}, data), "model is a dict, which cannot be called"),
     (lambda: gradient_flow(r, data, [0.0, 1.0]), "model is a Reduction; it holds"),
     (lambda: train(r, data, optimizer=sgd, steps=1), "model is a Reduction; it holds"),
-    (lambda: train(net.weights, data, optimizer=sgd, steps=1), "EdgeView; pass the network itself"),
+    (lambda: mse(graph, data), "model is a Graph; the model comes first, the data second"),
+    (lambda: mse(Schedule([data], []), data), "model is a Schedule; the model comes first"),
+    (lambda: mse(net, Schedule([data], [])), "data is a Schedule, not GatedData: a Sch"),
+    (lambda: mse(run, data), "model is a Trajectory; it is the result of a run"),
+    (lambda: mse(r.quotient(0.1), data), "model is a Quotient; it holds reduced equations"),
+    (lambda: mse(gates.LearnedGates(net, ["h1"]), pack(graph, data)), "pass the GatedData"),
+    (lambda: pack(rectified, data), "graph is a ReLUNetwork, not a gdln.Graph: linear theory"),
+    (lambda: reduce(graph, r), "data is a Reduction, not GatedData: pass its .data"),
+    (lambda: mse(leaky, pack(graph, data)), "RoutedNetwork with a leaky ReLU has no loss here"),
+    (lambda: mse(images.RoutedNetwork.init(2, 2, 2, width=2, key=key), data), "given GatedData"),
+    (lambda: train(net.weights, data, optimizer=sgd, steps=1), "EdgeWeights; pass the network its"),
     (lambda: two(net)(data), "this GatedNetwork is a batch of shape (2,)"),
     (lambda: mse(two(net), data), "jax.vmap(mse, (0, None))(nets, data)"),
     (lambda: mse(net, two(data)), "this GatedData is a batch of shape (2,)"),
@@ -504,7 +516,7 @@ attempts = [
     (lambda: GatedNetwork.from_stacks(graph, tuple(np.nan * np.asarray(s) for s in net.stacks)),
      "stacks[0] is not finite at index (0, 0, 0)"),
     (lambda: GatedNetwork(graph, [np.ones((2, 2))]), "weights is a list; pass a mapping edge name"),
-    (lambda: GatedNetwork(net.weights, graph), "graph is a EdgeView, not a gdln.Graph"),
+    (lambda: GatedNetwork(net.weights, graph), "graph is a EdgeWeights, not a gdln.Graph"),
     (lambda: GatedNetwork.init(graph, init.normal, key=key), "init.normal itself; call it first"),
     (lambda: pack(net, data), "graph is a GatedNetwork, not a gdln.Graph: pass its .graph"),
     (lambda: reduce(graph, net), "data is a GatedNetwork, not GatedData"),

@@ -122,6 +122,7 @@ def test_loss_and_gradient_are_those_of_the_gated_network(tiny, loss, kind, bias
         _step.route_table(rows_only), loss,
     )  # fmt: skip
     assert float(ours_value) == pytest.approx(float(value), rel=1e-12)
+    assert float(engine(net, task.data)) == float(value)
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-12 * float(jnp.abs(b).max()))
 

@@ -16,7 +16,12 @@ from gdln_jax import (
     GatedData,
     GatedNetwork,
     Graph,
+    ModeStrengths,
+    ReLUNetwork,
+    Schedule,
     cross_entropy,
+    gates,
+    gradient_flow,
     init,
     mse,
     pack,
@@ -124,6 +129,36 @@ class TestAgainstBruteForce:
         packed = pack(Graph({"x": 1, "y": 2}, [("x", "y")]), data)
         with pytest.raises(ValueError, match=r"Bias cannot read PackedData"):
             mse(Bias(jnp.zeros(2)), packed)
+
+    def test_models_of_ones_own_are_not_asked_for_what_those_of_the_package_have(self):
+        """`graph`, `prepare` and `pairs` are no protocol: names are the user's."""
+
+        class Own(eqx.Module):
+            b: Any
+            graph: str = "a picture"
+
+            def prepare(self, _):
+                raise AssertionError
+
+            pairs = validate = prepare
+
+            def __call__(self, data):
+                return {"y": jnp.broadcast_to(self.b, data.targets["y"].shape)}
+
+        data = GatedData({"x": np.ones((2, 1))}, {"y": [[1.0, 2.0], [3.0, 4.0]]})
+        run = train(Own(jnp.zeros(2)), data, optimizer=optax.sgd(1.0), steps=1)
+        close(run.final.b, [2.0, 3.0])
+
+    def test_data_are_checked_against_every_model_of_the_package(self):
+        graph = Graph({"x": 1, "h": 2, "y": 1}, [("x", "h"), ("h", "y")])
+        net = GatedNetwork.init(graph, init.normal(0.1), key=jax.random.key(0))
+        wide = GatedData({"x": np.ones((2, 3))}, {"y": np.ones((2, 1))})
+        relu = ReLUNetwork.init([1, 2, 1], key=jax.random.key(0))
+        for model in (net, gates.LearnedGates(net, ["h"]), relu):
+            for data in (wide, Schedule([wide, wide], [0.5])):
+                for loss in (mse, lambda model, data: jnp.sum(model(data)["y"])):
+                    with pytest.raises(ValueError, match=r"inputs\['x'\] has shape \(2, 3\)"):
+                        gradient_flow(model, data, [0.0, 1.0], loss=loss)
 
 
 class TestCost:
@@ -370,6 +405,64 @@ else:
 """
         done = plain_python(snippet)
         assert done.returncode == 0, done.stderr
+
+
+class TestParameters:
+    """What learns has a place of its own: today one parameter per edge, one leaf per bundle."""
+
+    graph = Graph(
+        {"x": 2, "h": 3, "y": 1}, [("x", "h", "a"), ("x", "h", "b"), ("h", "y"), ("x", "y")]
+    )
+
+    def test_every_edge_is_a_parameter(self):
+        shapes = {"a": (3, 2), "b": (3, 2), "h->y": (1, 3), "x->y": (1, 2)}
+        assert dict(self.graph.parameters) == shapes
+        data = GatedData({"x": np.ones((1, 2))}, {"y": np.ones((1, 1))})
+        net = GatedNetwork.init(self.graph, init.normal(0.3), key=jax.random.key(0))
+        gradient = jax.grad(mse)(net, data)
+        both = jax.tree.map(lambda *leaves: jnp.stack(leaves), net, gradient)
+        for held, lead in ((net, ()), (gradient, ()), (both, (2,))):
+            assert {k: v.shape for k, v in held.parameters.items()} == {
+                k: (*lead, *shape) for k, shape in shapes.items()
+            }
+        close(both.parameters["h->y"][1], gradient.weights["h->y"], 0)
+        assert float(jnp.abs(gradient.parameters["b"]).max()) > 0
+
+    def test_optimisers_see_one_leaf_per_bundle(self):
+        net = GatedNetwork.init(self.graph, init.normal(0.3), key=jax.random.key(0))
+        count = len(self.graph.bundles)
+        assert len(jax.tree.leaves(net)) == count == 3
+        assert len(jax.tree.leaves(optax.adam(0.1).init(net))) == 2 * count + 1
+        k, i = self.graph.slot["b"]
+        new = eqx.tree_at(lambda n: n.stacks[k], net, net.stacks[k].at[i].set(7.0))
+        close(new.parameters["b"], np.full((3, 2), 7.0), 0)
+        for given in (new.stacks, new.parameters):
+            again = GatedNetwork(self.graph, given)
+            assert eqx.tree_equal(again, new)
+
+    def test_the_mapping_is_a_pytree_and_has_a_flat_form(self):
+        net = GatedNetwork.init(self.graph, init.normal(0.3), key=jax.random.key(0))
+        zero = jax.tree.map(jnp.zeros_like, net.weights)
+        assert list(zero) == list(zero.keys()) == ["a", "b", "h->y", "x->y"]
+        assert "c" not in zero
+        assert zero.get("c") is None
+        assert not np.any([w.any() for w in zero.values()])
+        stacks = [i * jnp.ones((5, len(b.edges), 2)) for i, b in enumerate(self.graph.bundles)]
+        modes = ModeStrengths(self.graph, tuple(stacks))
+        assert modes.flat().shape == (5, 4, 2)
+        assert eqx.tree_equal(ModeStrengths.from_flat(self.graph, modes.flat()), modes)
+        assert modes["x->y"].shape == (5, 2)
+
+
+def test_other_inputs_and_targets_in_the_same_arrangement():
+    graph, data, weights = random_system(3)
+    packed = pack(graph, data)
+    net = GatedNetwork(graph, weights)
+    doubled = packed.with_arrays(
+        (None if x is None else 2 * x for x in packed.inputs), lambda table, _: 2 * table.target
+    )
+    value, four = compiled(lambda n, a, b: (mse(n, a), mse(n, b)), net, packed, doubled)
+    close(four, 4 * value)
 
 
 class TestTracedData:

@@ -12,13 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from gdln_jax._checks import Mistakable
+
 FLOATS = (np.dtype("float32"), np.dtype("float64"))
 
 
 Item = TypeVar("Item")
 
 
-class SeveralArrays:
+class SeveralArrays(Mistakable):
     """Mixin of what holds several arrays: NumPy would make an array of one object of it."""
 
     _reads: ClassVar[str] = "jax.tree.leaves(x) lists them"

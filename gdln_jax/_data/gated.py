@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from gdln_jax._checks import check_keys, is_concrete, listed
+from gdln_jax._checks import MAKE_A_MODEL, Instead, check_keys, is_concrete, listed
 from gdln_jax._data.arrays import (
     SeveralArrays,
     check_row_labels,
@@ -80,6 +80,7 @@ class GatedData(SeveralArrays, eqx.Module):
     """
 
     _reads = "x.inputs[name]"
+    _instead = Instead(model=MAKE_A_MODEL)
 
     inputs: dict[str, Float[Array, "n _"]]
     targets: dict[str, Float[Array, "n _"]]

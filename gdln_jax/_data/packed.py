@@ -3,13 +3,15 @@
 The pytree of arrays that `packing` makes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from gdln_jax._checks import MAKE_A_MODEL, Instead
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._graph import Graph
 
@@ -31,8 +33,21 @@ class Block(NamedTuple):
     examples: np.ndarray
 
 
+class ActivePairs(NamedTuple):
+    """The active (edge, activity) pairs of a stage in NumPy, each (pair,), padding included.
+
+    `edge` numbers the edges of the bundle, `source` and `target` the distinct activities of its
+    source and target class.
+    """
+
+    source: np.ndarray
+    edge: np.ndarray
+    gate: np.ndarray
+    target: np.ndarray
+
+
 class Stage(eqx.Module):
-    """The work of one bundle: `chunk` groups of up to `pair` active (edge, block) pairs.
+    """The work of one bundle: `chunk` groups of up to `pair` active (edge, activity) pairs.
 
     `None` stands for the trivial choice: sources and targets in order, edges in order, gates 1.
     """
@@ -43,14 +58,72 @@ class Stage(eqx.Module):
     target: Int[Array, "chunk pair"] | None
     shape: tuple[int, int] = eqx.field(static=True)
 
+    def gathered(
+        self, h: Float[Array, "instance row width"]
+    ) -> Float[Array, "chunk pair row width"]:
+        """Return the source activity of every pair."""
+        if self.source is None:
+            return h.reshape(*self.shape, *h.shape[1:])
+        return h[self.source]
 
-class OutputTable(eqx.Module):
-    """Where the outputs of one class of output nodes are compared with their targets.
+    def chosen(self, stack: Float[Array, "edge *shape"]) -> Float[Array, "chunk *shape"]:
+        """Return the entry of every chunk's edge, of a stack over the edges of the bundle."""
+        return stack if self.edge is None else stack[self.edge]
 
-    `instance` None means all in order; `node` numbers the output nodes within their class.
-    """
+    def gated(
+        self, sent: Float[Array, "chunk pair row width"]
+    ) -> Float[Array, "chunk pair row width"]:
+        """Multiply what every pair sends by its gate."""
+        return sent if self.gate is None else sent * self.gate[..., None]
+
+    def added(
+        self, sent: Float[Array, "chunk pair row width"], count: int
+    ) -> Float[Array, "instance row width"]:
+        """Add up what the pairs send to each of `count` target activities."""
+        flat = sent.reshape(-1, *sent.shape[2:])
+        if self.target is None:
+            return flat
+        zero = jnp.zeros((count, *flat.shape[1:]), flat.dtype)
+        return zero.at[self.target.reshape(-1)].add(flat)
+
+    def pairs(self) -> ActivePairs:
+        """Return the pairs in NumPy; those that only pad have gate 0."""
+        size = self.shape[0] * self.shape[1]
+        gate = np.ones(size) if self.gate is None else np.asarray(self.gate)[..., 0].ravel()
+        edge = numbers(self.edge, self.shape[0])
+        return ActivePairs(
+            numbers(self.source, size), np.repeat(edge, self.shape[1]), gate,
+            numbers(self.target, size),
+        )  # fmt: skip
+
+
+def numbers(index: Int[Array, "..."] | None, count: int) -> np.ndarray:
+    """Return an index in NumPy, flat; None stands for all of `count` in order."""
+    return np.arange(count) if index is None else np.asarray(index).ravel()
+
+
+class Compared(eqx.Module):
+    """Which distinct activities of a class are compared with targets; None: all, in order."""
 
     instance: Int[Array, " pair"] | None
+    target: eqx.AbstractVar[Array]
+
+    def predictions(self, h: Float[Array, "instance row width"]) -> Float[Array, "pair row width"]:
+        """Return the activities that are compared, of all distinct ones."""
+        return h if self.instance is None else h[self.instance]
+
+    @property
+    def instances(self) -> np.ndarray:
+        """Numbers (pair,) of the activities that are compared, in NumPy."""
+        return numbers(self.instance, len(self.target))
+
+
+class OutputTable(Compared):
+    """Where the outputs of one class of output nodes are compared with their targets.
+
+    `node` numbers the output nodes within their class, `example` the rows in the original data.
+    """
+
     node: Int[np.ndarray, " pair"] | Int[Array, " pair"]
     target: Float[Array, "pair row width"]
     weight: Float[Array, "pair row"]
@@ -69,6 +142,11 @@ class PackedData(SeveralArrays, eqx.Module):
     - `outputs`: per class of output nodes what its predictions are compared with.
     - `silent`: the same for outputs that no active path reaches; the prediction there is 0.
     """
+
+    _instead = Instead(
+        model=MAKE_A_MODEL,
+        data="packed data are arranged for a GatedNetwork; pass the GatedData themselves",
+    )
 
     graph: Graph = eqx.field(static=True)
     # No named axes in tuples: they would have to agree between the items.
@@ -89,6 +167,31 @@ class PackedData(SeveralArrays, eqx.Module):
         """Examples per block."""
         tables = (*self.outputs, *self.silent)
         return next((t.target.shape[1] for t in tables if t is not None), 0)
+
+    def with_arrays(
+        self,
+        inputs: Iterable[Array | None],
+        target: Callable[[OutputTable, tuple[str, ...]], Array],
+    ) -> "PackedData":
+        """Return the same arrangement with other inputs and targets.
+
+        Args:
+            inputs: As `inputs`; rows and widths may differ from before.
+            target: Gives the new `target` of each table of outputs, reached or silent; called with
+                the table and the names of the nodes of its class.
+        """
+        classes = list(self.graph.classes.values())
+        tables = (
+            tuple(
+                None if t is None else eqx.tree_at(lambda t: t.target, t, target(t, names))
+                for t, names in zip(side, classes, strict=True)
+            )
+            for side in (self.outputs, self.silent)
+        )
+        outputs, silent = tables
+        return PackedData(
+            self.graph, tuple(inputs), self.stages, outputs, silent, self.counts, self.num_examples
+        )
 
     def __repr__(self) -> str:
         return (

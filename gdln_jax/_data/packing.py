@@ -92,11 +92,11 @@ def unpacked(graph: Graph, data: GatedData) -> PackedData:
         table = None
         if ends:
             table = OutputTable(
-                _unless_trivial(np.array(ends), len(names)),
-                np.array(ends),
-                jnp.stack([data.targets[names[i]] for i in ends]),
-                jnp.broadcast_to(data.weights, (len(ends), n)),
-                np.broadcast_to(np.arange(n), (len(ends), n)),
+                instance=_unless_trivial(np.array(ends), len(names)),
+                node=np.array(ends),
+                target=jnp.stack([data.targets[names[i]] for i in ends]),
+                weight=jnp.broadcast_to(data.weights, (len(ends), n)),
+                example=np.broadcast_to(np.arange(n), (len(ends), n)),
             )
         outputs.append(table)
     counts = tuple(len(names) for names in graph.classes.values())
@@ -342,11 +342,11 @@ def _output_tables(
         zero = np.zeros(shape)
         target = np.stack([blocks[b].targets.get(name, zero) for _, _, b, name in rows])
         return OutputTable(
-            _unless_trivial(np.array([i for i, *_ in rows]), count),
-            np.array([v for _, v, *_ in rows]),
-            jnp.asarray(target, dtype),
-            jnp.asarray(np.stack([blocks[b].weights for _, _, b, _ in rows]), dtype),
-            np.stack([blocks[b].examples for _, _, b, _ in rows]),
+            instance=_unless_trivial(np.array([i for i, *_ in rows]), count),
+            node=np.array([v for _, v, *_ in rows]),
+            target=jnp.asarray(target, dtype),
+            weight=jnp.asarray(np.stack([blocks[b].weights for _, _, b, _ in rows]), dtype),
+            example=np.stack([blocks[b].examples for _, _, b, _ in rows]),
         )
 
     return table(reached), table(unreached)

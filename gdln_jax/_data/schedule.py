@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from gdln_jax._checks import is_concrete
+from gdln_jax._checks import MAKE_A_MODEL, Instead, is_concrete
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.gated import GatedData
 from gdln_jax._graph import Graph
@@ -43,6 +43,12 @@ class Schedule(SeveralArrays, eqx.Module):
     and `steps`, switches that do not increase, steps that are negative or fractions, or a number
     of phases that does not fit the number of switches.
     """
+
+    _instead = Instead(
+        model=MAKE_A_MODEL,
+        data="a Schedule changes with time, so only gradient_flow and train take it; pass one "
+        "phase, schedule.phase(0)",
+    )
 
     data: GatedData
     times: Float[Array, " switch"] | None

@@ -6,7 +6,6 @@ does not grow with the number of modules. Gates live in the data: no optimiser c
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,32 +13,36 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from gdln_jax._checks import check_keys, is_concrete
-from gdln_jax._data.arrays import SeveralArrays, check_real, weight_array
+from gdln_jax._checks import check_keys, instead, is_concrete
+from gdln_jax._data.arrays import check_real, weight_array
 from gdln_jax._data.boundary import check_gated_data, check_graph, check_single
 from gdln_jax._data.gated import GatedData
-from gdln_jax._data.packed import OutputTable, PackedData, Stage
+from gdln_jax._data.packed import OutputTable, PackedData
 from gdln_jax._data.packing import pack, unpacked
+from gdln_jax._data.schedule import Schedule
 from gdln_jax._graph import Graph
-from gdln_jax._network.edges import EdgeView, Stacks
+from gdln_jax._network.edges import EdgeWeights, Stacks, stacked
+from gdln_jax._network.model import AbstractModel, Pairs, pairs_by_node
 
 
-class GatedNetwork(SeveralArrays, eqx.Module):
+class GatedNetwork(AbstractModel):
     r"""A gated deep linear network: $h_v = g_v \sum_{q: t(q)=v} g_q W_q h_{s(q)}$.
 
-    **Arguments:**
-
-    - `graph`: the architecture.
-    - `weights`: edge name -> array (|target|, |source|), one for every edge.
-
-    The network is a pytree whose only leaves are `stacks`, the weights of each bundle of
-    same-shape edges; `weights[edge]` reads one matrix. The gradient of a loss is again a
-    `GatedNetwork`, and leading axes (seeds, times) may stand before all leaves.
+    The network is a pytree whose only leaves are `stacks`, the parameters of each bundle of
+    same-shape edges; `weights[edge]` reads the matrix of an edge, `parameters[name]` what learns.
+    The gradient of a loss is again a `GatedNetwork`, and leading axes (seeds, times) may stand
+    before all leaves.
 
     Calling it on `GatedData` (or `PackedData`) returns output node -> predictions (n, |v|).
 
-    **Raises:** `ValueError` that names the edge for missing, unknown or wrongly shaped weights,
-    weights that are not finite, complex, or of a precision below float32.
+    Args:
+        graph: The architecture.
+        weights: Parameter name -> array (|target|, |source|), one for each of `graph.parameters`;
+            or one stack (edge, |target|, |source|) per `graph.bundles`, as `from_stacks`.
+
+    Raises:
+        ValueError: For missing, unknown or wrongly shaped weights, weights that are not finite,
+            complex, or of a precision below float32; the message names the edge.
     """
 
     _reads = "x.weights[name]"
@@ -47,53 +50,33 @@ class GatedNetwork(SeveralArrays, eqx.Module):
     graph: Graph = eqx.field(static=True)
     stacks: Stacks
 
-    def __init__(self, graph: Graph, weights: Mapping[str, Any]):
+    def __init__(self, graph: Graph, weights: Mapping[str, object] | Stacks):
         check_graph(graph)
-        _check_mapping(weights)
-        check_keys(weights, graph.edge_index, "weights", "an edge of the graph")
-        arrays = {}
-        for edge in graph.edges:
-            if edge.name not in weights:
-                raise ValueError(
-                    f"weights lacks edge {edge.name!r}, expected shape {graph.shape(edge.name)}."
-                )
-            array = weight_array(weights[edge.name], f"weights[{edge.name!r}]")
-            if array.shape != graph.shape(edge.name):
-                raise ValueError(
-                    f"weights[{edge.name!r}] has shape {array.shape}; expected (|target|, "
-                    f"|source|) = {graph.shape(edge.name)}."
-                )
-            arrays[edge.name] = array
         self.graph = graph
-        self.stacks = tuple(
-            jnp.stack([arrays[name] for name in bundle.edges]) for bundle in graph.bundles
-        )
+        if isinstance(weights, tuple):
+            self.stacks = _checked_stacks(graph, weights)
+            return
+        arrays = _checked_weights(graph, weights)
+        for name, shape in graph.parameters.items():
+            if name not in arrays:
+                raise ValueError(f"weights lacks edge {name!r}, expected shape {shape}.")
+            if arrays[name].shape != shape:
+                raise ValueError(
+                    f"weights[{name!r}] has shape {arrays[name].shape}; expected (|target|, "
+                    f"|source|) = {shape}."
+                )
+        self.stacks = stacked(graph, arrays)
 
     @classmethod
     def from_stacks(cls, graph: Graph, stacks: Stacks) -> "GatedNetwork":
         """Make a network from one stack (edge, |target|, |source|) per `graph.bundles`."""
-        wanted = [(len(bundle.edges), *bundle.shape) for bundle in graph.bundles]
-        if [stack.shape[-3:] for stack in stacks] != wanted:
-            raise ValueError(
-                f"stacks have shapes {[s.shape for s in stacks]}; expected {wanted}, one per "
-                "bundle of the graph."
-            )
-        stacks = tuple(
-            weight_array(stack, f"stacks[{k}]") if isinstance(stack, np.ndarray) else stack
-            for k, stack in enumerate(stacks)
-        )
-        for k, stack in enumerate(stacks):
-            check_real(stack.dtype, f"stacks[{k}]")
-        network = object.__new__(cls)
-        object.__setattr__(network, "graph", graph)
-        object.__setattr__(network, "stacks", stacks)
-        return network
+        return cls(graph, tuple(stacks))
 
     @classmethod
     def init(
         cls,
         graph: Graph,
-        init: Callable[[Graph, PRNGKeyArray], Mapping[str, Any] | Stacks],
+        init: Callable[[Graph, PRNGKeyArray], Mapping[str, object] | Stacks],
         *,
         key: PRNGKeyArray,
     ) -> "GatedNetwork":
@@ -113,26 +96,28 @@ class GatedNetwork(SeveralArrays, eqx.Module):
                 f"gdln.init.{init.__name__}(0.1)."
             )
         check_graph(graph)
-        weights = init(graph, key)
-        if isinstance(weights, tuple):
-            return cls.from_stacks(graph, weights)
-        return cls(graph, weights)
+        return cls(graph, init(graph, key))
 
     @property
-    def weights(self) -> EdgeView:
+    def weights(self) -> EdgeWeights:
         """Edge name -> weights (..., |target|, |source|)."""
-        return EdgeView(self.graph, self.stacks)
+        return EdgeWeights(self.graph, self.stacks)
 
-    def with_weights(self, weights: Mapping[str, Any]) -> "GatedNetwork":
+    @property
+    def parameters(self) -> EdgeWeights:
+        """Parameter name -> array (..., *shape), for each of `graph.parameters`.
+
+        Of a gradient, the derivative by each parameter. Every edge is a parameter of its own.
+        """
+        return self.weights
+
+    def with_weights(self, weights: Mapping[str, object]) -> "GatedNetwork":
         """Return a copy in which the named edges have new weights, in the network's precision.
 
         The way to replace weights: `eqx.tree_at` sees whole stacks of edges only.
         """
-        _check_mapping(weights)
-        check_keys(weights, self.graph.edge_index, "weights", "an edge of the graph")
         stacks = list(self.stacks)
-        for name, value in weights.items():
-            array = weight_array(value, f"weights[{name!r}]")
+        for name, array in _checked_weights(self.graph, weights).items():
             if array.shape[-2:] != self.graph.shape(name):
                 raise ValueError(
                     f"weights[{name!r}] has shape {array.shape}; expected {self.graph.shape(name)}."
@@ -141,6 +126,10 @@ class GatedNetwork(SeveralArrays, eqx.Module):
             stack = stacks[bundle]
             stacks[bundle] = stack.at[..., position, :, :].set(array.astype(stack.dtype))
         return GatedNetwork.from_stacks(self.graph, tuple(stacks))
+
+    def validate(self, data: GatedData | Schedule) -> None:
+        """Check data against the graph (see `GatedData.validate`)."""
+        data.validate(self.graph)
 
     def prepare(self, data: GatedData | PackedData) -> PackedData:
         """Arrange data for repeated evaluation: packed where values can be seen."""
@@ -181,18 +170,15 @@ class GatedNetwork(SeveralArrays, eqx.Module):
             activity.update({name: h[i] for i, name in enumerate(names)})
         return {name: activity[name] for name in self.graph.nodes}
 
-    def output_pairs(self, data: PackedData) -> list[tuple[Array, Array, Array]]:
-        """Return (prediction, target, weight) arrays that together hold every example once.
-
-        Shapes (pair, row, width), (pair, row, width), (pair, row); rows that only pad have
-        weight 0. This is what losses are sums over.
-        """
+    def pairs(self, data: GatedData | PackedData) -> Pairs:
+        """Return (prediction, target, weight) arrays that together hold every example once."""
+        if not isinstance(data, PackedData):
+            return pairs_by_node(self(data), data)
         pairs = []
         for table, h in zip(data.outputs, self._activities(data), strict=True):
             if table is not None:
                 assert h is not None
-                prediction = h if table.instance is None else h[table.instance]
-                pairs.append((prediction, table.target, table.weight))
+                pairs.append((table.predictions(h), table.target, table.weight))
         pairs += [
             (jnp.zeros_like(table.target), table.target, table.weight)
             for table in data.silent
@@ -203,13 +189,7 @@ class GatedNetwork(SeveralArrays, eqx.Module):
     def _activities(self, data: PackedData) -> list[Array | None]:
         check_single(self, self.stacks[0].shape[:-3])
 
-        def product(k: int, edges: Array | None, x: Array) -> Array:
-            stack = self.stacks[k] if edges is None else self.stacks[k][edges]
-            # HIGHEST: GPUs would otherwise multiply float32 in reduced precision and differ
-            # from CPUs by 1e-3.
-            return jnp.einsum("cts,cprs->cprt", stack, x, precision=jax.lax.Precision.HIGHEST)
-
-        return propagate(data, product)
+        return propagate(data, self.stacks)
 
     def __repr__(self) -> str:
         bundles = self.graph.bundles
@@ -220,75 +200,78 @@ class GatedNetwork(SeveralArrays, eqx.Module):
         return f"GatedNetwork({len(self.graph.edges)} edges [{shapes}{more}]{batch})"
 
 
-def check_network(net: Any, name: str = "net") -> None:
+def check_network(net: object, name: str = "net") -> None:
     """Raise `ValueError` unless `net` is a `GatedNetwork`."""
     if isinstance(net, GatedNetwork):
         return
+    remedy = (
+        "make one by gdln.GatedNetwork.init(graph, gdln.init.orthogonal(0.1), "
+        "key=jax.random.key(0))"
+    )
+    remedy = instead(net).network or remedy
     if isinstance(getattr(net, "network", None), GatedNetwork):
         remedy = "pass its .network"
-    elif hasattr(net, "pre_activations"):
-        remedy = (
-            "find gates that imitate a ReLU network (gdln.discover_gates, gdln.build_gated) and "
-            "pass the network of those"
-        )
-    else:
-        remedy = (
-            "make one by gdln.GatedNetwork.init(graph, gdln.init.orthogonal(0.1), "
-            "key=jax.random.key(0))"
-        )
     raise ValueError(f"{name} is a {type(net).__name__}, not a GatedNetwork: {remedy}.")
 
 
-def _check_mapping(weights: Any) -> None:
+def _checked_weights(graph: Graph, weights: Mapping[str, object]) -> dict[str, Array]:
+    """Weights of some parameters as arrays of ours, of any shape."""
     if not isinstance(weights, Mapping):
         raise ValueError(
             f"weights is a {type(weights).__name__}; pass a mapping edge name -> array "
             "(|target|, |source|)."
         )
+    check_keys(weights, graph.parameters, "weights", "an edge of the graph")
+    return {name: weight_array(value, f"weights[{name!r}]") for name, value in weights.items()}
 
 
-def propagate(
-    data: PackedData, product: Callable[[int, Array | None, Array], Array]
-) -> list[Array | None]:
+def _checked_stacks(graph: Graph, stacks: Stacks) -> Stacks:
+    wanted = [(len(bundle.edges), *bundle.shape) for bundle in graph.bundles]
+    if [np.shape(stack)[-3:] for stack in stacks] != wanted:
+        raise ValueError(
+            f"stacks have shapes {[np.shape(stack) for stack in stacks]}; expected {wanted}, one "
+            "per bundle of the graph."
+        )
+    names = [f"stacks[{k}]" for k in range(len(stacks))]
+    for stack, name in zip(stacks, names, strict=True):
+        check_real(stack.dtype, name)
+    return tuple(
+        weight_array(stack, name) if isinstance(stack, np.ndarray) else stack
+        for stack, name in zip(stacks, names, strict=True)
+    )
+
+
+def propagate(data: PackedData, stacks: Stacks) -> list[Array | None]:
     """Carry activities through the graph; returns them per node class (instance, row, width).
 
-    `product(bundle, edges, x)` applies the edges (`None`: all, in order) to x (chunk, pair, row,
-    source width). O(active pairs) calls' worth of work, O(bundles) traced operations.
+    `stacks` are the weights of each bundle (edge, |target|, |source|). O(active pairs) products,
+    O(bundles) traced operations.
     """
     graph = data.graph
     activity = dict(zip(graph.classes, data.inputs, strict=True))
     counts = dict(zip(graph.classes, data.counts, strict=True))
-    for k, (bundle, stage) in enumerate(zip(graph.bundles, data.stages, strict=True)):
+    for bundle, stage, stack in zip(graph.bundles, data.stages, stacks, strict=True):
         if stage is None:
             continue
         h = activity[bundle.source]
         assert h is not None
-        sent = product(k, stage.edge, gather(stage, h))
-        if stage.gate is not None:
-            sent = sent * stage.gate[..., None]
-        got = scatter(stage, sent, counts[bundle.target])
+        # HIGHEST: GPUs would otherwise multiply float32 in reduced precision and differ from CPUs
+        # by 1e-3.
+        sent = jnp.einsum(
+            "cts,cprs->cprt",
+            stage.chosen(stack),
+            stage.gathered(h),
+            precision=jax.lax.Precision.HIGHEST,
+        )
+        got = stage.added(stage.gated(sent), counts[bundle.target])
         before = activity[bundle.target]
         activity[bundle.target] = got if before is None else before + got
     return list(activity.values())
 
 
-def gather(stage: Stage, h: Array) -> Array:
-    if stage.source is None:
-        return h.reshape(*stage.shape, *h.shape[1:])
-    return h[stage.source]
-
-
-def scatter(stage: Stage, sent: Array, count: int) -> Array:
-    flat = sent.reshape(-1, *sent.shape[2:])
-    if stage.target is None:
-        return flat
-    zero = jnp.zeros((count, *flat.shape[1:]), flat.dtype)
-    return zero.at[stage.target.reshape(-1)].add(flat)
-
-
 def _read_out(names: tuple[str, ...], table: OutputTable, h: Array, n: int) -> dict[str, Array]:
-    chosen = h if table.instance is None else h[table.instance]
     # One more row takes the padding (example -1).
     blank = jnp.zeros((len(names), n + 1, h.shape[-1]), h.dtype)
-    filled = blank.at[jnp.asarray(table.node)[:, None], jnp.asarray(table.example)].set(chosen)
+    place = jnp.asarray(table.node)[:, None], jnp.asarray(table.example)
+    filled = blank.at[place].set(table.predictions(h))
     return {name: filled[i, :n] for i, name in enumerate(names)}

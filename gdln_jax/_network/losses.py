@@ -4,18 +4,20 @@ Each works for any model that maps data to `{output node: predictions}`.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, PyTree
 
 from gdln_jax._data.boundary import check_gated_data, check_predicts
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
+from gdln_jax._data.schedule import Schedule
+from gdln_jax._network.model import AbstractModel, predicted_pairs
 
 
-def mse(model: Any, data: GatedData | PackedData) -> Float[Array, ""]:
+def mse(model: PyTree, data: GatedData | PackedData) -> Float[Array, ""]:
     r"""N Eq. 1: $L = \langle \frac12 \sum_{v \in Out} \|y_v - h_v\|^2 \rangle$.
 
     A *half mean squared norm*: the weighted mean is over examples only; there is no mean over
@@ -24,7 +26,7 @@ def mse(model: Any, data: GatedData | PackedData) -> Float[Array, ""]:
     return _mean(model, data, lambda h, y, w: 0.5 * (w * (y - h)) * (y - h))
 
 
-def cross_entropy(model: Any, data: GatedData | PackedData) -> Float[Array, ""]:
+def cross_entropy(model: PyTree, data: GatedData | PackedData) -> Float[Array, ""]:
     r"""Softmax cross-entropy $\langle -\sum_v \sum_k y_{vk} \log \mathrm{softmax}(h_v)_k \rangle$.
 
     Targets are probabilities or one-hot rows per output node; an output whose target row is 0
@@ -33,7 +35,7 @@ def cross_entropy(model: Any, data: GatedData | PackedData) -> Float[Array, ""]:
     return _mean(model, data, lambda h, y, w: -(w * y) * jax.nn.log_softmax(h, axis=-1))
 
 
-def predictive_coding(model: Any, data: GatedData | PackedData) -> Float[Array, ""]:
+def predictive_coding(model: PyTree, data: GatedData | PackedData) -> Float[Array, ""]:
     r"""The energy of predictive coding at the activities that minimise it, for linear chains.
 
     $L = \frac12 \langle r^T S^{-1} r \rangle$ with the error $r = y - W_L \cdots W_1 x$ and $S = 1
@@ -84,19 +86,22 @@ def predictive_coding(model: Any, data: GatedData | PackedData) -> Float[Array, 
         return _mean(model, data, energy)
 
 
-def arranged(model: Any, data: Any, loss: Callable[[Any, Any], Any]) -> Any:
-    """What `loss` is to be handed: packed data if model and loss can read them, else `data`.
+def arranged(model: PyTree, data: PyTree, loss: Callable[..., Array]) -> PyTree:
+    """Check data against a model of this package, and arrange them for `mse` and `cross_entropy`.
 
-    `mse` and `cross_entropy` can. Any other loss gets what the caller gave, of whatever type.
+    Any other loss gets what the caller gave, of whatever type; and so does any other model.
     """
-    if any(loss is known for known in (mse, cross_entropy)) and hasattr(model, "prepare"):
-        return model.prepare(data)
-    if isinstance(data, GatedData) and hasattr(model, "graph"):
-        data.validate(model.graph)
+    if isinstance(model, AbstractModel):
+        if isinstance(data, Schedule):
+            model.validate(data)
+        elif any(loss is known for known in (mse, cross_entropy)):
+            return model.prepare(data)
+        elif isinstance(data, GatedData):
+            model.validate(data)
     return data
 
 
-def check_loss(loss: Any) -> None:
+def check_loss(loss: object) -> None:
     """Raise `ValueError` unless `loss` can be called."""
     if not callable(loss):
         raise ValueError(
@@ -104,15 +109,13 @@ def check_loss(loss: Any) -> None:
         )
 
 
-def one_number(value: Any) -> Array:
-    """What a loss returned; `ValueError`, while it is traced, unless it is one real number."""
-    if getattr(value, "shape", None) == () and jnp.issubdtype(value.dtype, jnp.floating):
-        return value
-    what = (
-        f"an array of shape {value.shape} and type {value.dtype}"
-        if hasattr(value, "shape")
-        else f"a {type(value).__name__} that depends on neither"
-    )
+def one_number(value: object) -> Array:
+    """Return what a loss returned; `ValueError`, while tracing, unless it is one real number."""
+    what = f"a {type(value).__name__} that depends on neither"
+    if isinstance(value, jax.Array | np.ndarray | np.generic):
+        if value.shape == () and jnp.issubdtype(value.dtype, jnp.floating):
+            return jnp.asarray(value)
+        what = f"an array of shape {value.shape} and type {value.dtype}"
     raise ValueError(
         f"loss(model, data) is {what}; it must be one real number, an array of shape (), such as "
         "jnp.mean(...) of an error."
@@ -120,7 +123,7 @@ def one_number(value: Any) -> Array:
 
 
 def _mean(
-    model: Any, data: GatedData | PackedData, weighted: Callable[[Array, Array, Array], Array]
+    model: PyTree, data: GatedData | PackedData, weighted: Callable[[Array, Array, Array], Array]
 ) -> Float[Array, ""]:
     """Sum `weighted(prediction, target, weight)`, entry by entry.
 
@@ -128,16 +131,6 @@ def _mean(
     0 times infinity would be NaN.
     """
     check_predicts(model)
-    if isinstance(data, PackedData):
-        if not hasattr(model, "output_pairs"):
-            raise ValueError(
-                f"{type(model).__name__} cannot read PackedData, which are made for a "
-                "GatedNetwork; pass the GatedData themselves."
-            )
-        pairs = model.output_pairs(data)
-    else:
-        check_gated_data(data)
-        outputs = model(data)
-        pairs = [(outputs[name], y, data.weights) for name, y in data.targets.items()]
+    pairs = predicted_pairs(model, data)
     terms = [jnp.sum(weighted(h, y, w[..., None])) for h, y, w in pairs]
     return jnp.sum(jnp.stack(terms)) if terms else jnp.zeros(())

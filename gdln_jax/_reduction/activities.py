@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdln_jax._data.packed import PackedData, Stage
+from gdln_jax._data.packed import PackedData
 from gdln_jax._graph import Graph
 
 
@@ -20,13 +20,22 @@ class Seed(NamedTuple):
     instance: int
 
 
+class Part(NamedTuple):
+    """One term of the sum that an activity is: gate times weights times another activity."""
+
+    edge: int
+    gate: float
+    source_class: int
+    source: int
+
+
 class Links(NamedTuple):
     """The distinct activities of packed data and how they are made of one another.
 
-    `incoming[class][instance]` lists (edge, gate, class of source, instance of source).
+    `incoming[class][instance]` lists the parts of an activity; input activities have none.
     """
 
-    incoming: list[list[list[tuple[int, float, int, int]]]]
+    incoming: list[list[list[Part]]]
     inputs: list[np.ndarray | None]
     class_of: dict[str, int]
 
@@ -35,34 +44,18 @@ def links(data: PackedData) -> Links:
     """Read the network of distinct activities off the tables of `data`."""
     graph = data.graph
     number = {node_class: c for c, node_class in enumerate(graph.classes)}
-    incoming: list[list[list[tuple[int, float, int, int]]]] = [
-        [[] for _ in range(count)] for count in data.counts
-    ]
+    incoming: list[list[list[Part]]] = [[[] for _ in range(count)] for count in data.counts]
     for bundle, stage in zip(graph.bundles, data.stages, strict=True):
         if stage is None:
             continue
-        source, edge, gate, target = stage_table(stage)
-        edges = np.array([graph.edge_index[name] for name in bundle.edges])[edge]
+        index = [graph.edge_index[name] for name in bundle.edges]
         c, s = number[bundle.target], number[bundle.source]
-        for e, g, a, i in zip(
-            edges.tolist(), gate.tolist(), source.tolist(), target.tolist(), strict=True
-        ):
+        for a, e, g, i in zip(*(column.tolist() for column in stage.pairs()), strict=True):
             if g != 0:
-                incoming[c][i].append((e, g, s, a))
+                incoming[c][i].append(Part(index[e], g, s, a))
     inputs = [None if x is None else np.asarray(x, float) for x in data.inputs]
     class_of = {name: c for key, c in number.items() for name in graph.classes[key]}
     return Links(incoming, inputs, class_of)
-
-
-def stage_table(stage: Stage) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The (source, edge, gate, target) of each pair of a stage, flat, padding included."""
-    chunks, pairs = stage.shape
-    order = np.arange(chunks * pairs)
-    source = order if stage.source is None else np.asarray(stage.source).ravel()
-    target = order if stage.target is None else np.asarray(stage.target).ravel()
-    edge = np.arange(chunks) if stage.edge is None else np.asarray(stage.edge)
-    gate = np.ones(len(order)) if stage.gate is None else np.asarray(stage.gate)[..., 0].ravel()
-    return source, np.repeat(edge, pairs), gate, target
 
 
 class OutputMoments(NamedTuple):
@@ -90,10 +83,8 @@ def output_moments(data: PackedData, found: Links, theta: np.ndarray) -> Iterato
     for c, table in enumerate(data.outputs):
         if table is None:
             continue
-        count = len(table.node)
-        instances = np.arange(count) if table.instance is None else np.asarray(table.instance)
         targets, weights = np.asarray(table.target, float), np.asarray(table.weight, float)
-        for p, i in enumerate(instances.tolist()):
+        for p, i in enumerate(table.instances.tolist()):
             terms = [
                 (edge, seed, gate * theta[edge] * value)
                 for edge, gate, s, a in found.incoming[c][i]

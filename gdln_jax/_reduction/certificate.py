@@ -16,7 +16,7 @@ from gdln_jax._reduction.classes import refine
 from gdln_jax._reduction.frames import Frames
 from gdln_jax._reduction.loss import ModeData, mode_loss
 from gdln_jax._reduction.statistics import Moments
-from gdln_jax._reduction.strengths import ModeStrengths
+from gdln_jax._reduction.strengths import ModeStrengths, embedded
 
 # Points at which the normal component is measured: below, at and above the size at which the
 # modes are learned, so that neither Sigma^yx nor Sigma^x dominates everywhere.
@@ -68,7 +68,9 @@ def normal_component(
     worst = 0.0
     for size in _SIZES:
         values = size * scale * rng.uniform(0.5, 1.5, size=(classes.max() + 1, len(scale)))
-        off, total = _normal_norms(packed, u, v, masks, unflatten(graph, values[classes]))
+        off, total = _normal_norms(
+            packed, u, v, masks, ModeStrengths.from_flat(graph, values[classes])
+        )
         if float(total) > 0:
             worst = max(worst, float(jnp.sqrt(off / total)))
     return worst
@@ -83,16 +85,20 @@ def _normal_norms(
     b: ModeStrengths,
 ) -> tuple[Array, Array]:
     graph = packed.graph
-    parts = list(zip(u, v, masks, strict=True))
-    stacks = tuple(
-        jnp.einsum("etm,em,esm->ets", uk, bk * mk, vk)
-        for (uk, vk, mk), bk in zip(parts, b.stacks, strict=True)
-    )
+    stacks = embedded(u, [bk * mk for bk, mk in zip(b.stacks, masks, strict=True)], v)
     gradient = jax.grad(lambda w: mse(GatedNetwork.from_stacks(graph, w), packed))(stacks)
+    along = [
+        jnp.einsum("etm,ets,esm->em", uk, g, vk) * mk
+        for uk, g, vk, mk in zip(u, gradient, v, masks, strict=True)
+    ]
+    return _off_and_total(gradient, embedded(u, along, v))
+
+
+def _off_and_total(gradient: tuple[Array, ...], inside: tuple[Array, ...]) -> tuple[Array, Array]:
+    """Squared norms of what of the gradient is not `inside`, and of all of it."""
     off, total = jnp.zeros(()), jnp.zeros(())
-    for g, (uk, vk, mk) in zip(gradient, parts, strict=True):
-        along = jnp.einsum("etm,ets,esm->em", uk, g, vk) * mk
-        off += jnp.sum(jnp.square(g - jnp.einsum("etm,em,esm->ets", uk, along, vk)))
+    for g, part in zip(gradient, inside, strict=True):
+        off += jnp.sum(jnp.square(g - part))
         total += jnp.sum(jnp.square(g))
     return off, total
 
@@ -123,23 +129,13 @@ def span_leak(
 def _leak_norms(
     packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...], matrices: tuple[Array, ...]
 ) -> tuple[Array, Array]:
-    def embed(parts: tuple[Array, ...]) -> tuple[Array, ...]:
-        return tuple(
-            jnp.einsum("etm,emn,esn->ets", uk, part, vk)
-            for uk, part, vk in zip(u, parts, v, strict=True)
-        )
-
     gradient = jax.grad(lambda w: mse(GatedNetwork.from_stacks(packed.graph, w), packed))(
-        embed(matrices)
+        embedded(u, matrices, v)
     )
-    along = tuple(
+    along = [
         jnp.einsum("etm,ets,esn->emn", uk, g, vk) for uk, g, vk in zip(u, gradient, v, strict=True)
-    )
-    off, total = jnp.zeros(()), jnp.zeros(())
-    for g, inside in zip(gradient, embed(along), strict=True):
-        off += jnp.sum(jnp.square(g - inside))
-        total += jnp.sum(jnp.square(g))
-    return off, total
+    ]
+    return _off_and_total(gradient, embedded(u, along, v))
 
 
 def tied_classes(mode_data: ModeData, scale: np.ndarray, *, seed: int) -> np.ndarray:
@@ -157,14 +153,8 @@ def flat_gradient(mode_data: ModeData) -> Callable[[np.ndarray], np.ndarray]:
 @eqx.filter_jit
 def _slope(values: Array, mode_data: ModeData) -> Array:
     # The data are an argument: closed over, they would be baked into the program.
-    gradient = jax.grad(mode_loss)(unflatten(mode_data.graph, values), mode_data)
-    return jnp.concatenate(gradient.stacks)
-
-
-def unflatten(graph: Graph, values: Array | np.ndarray) -> ModeStrengths:
-    """Strengths from one array (edge, mode), edges in bundle order."""
-    bounds = np.cumsum([len(bundle.edges) for bundle in graph.bundles])[:-1]
-    return ModeStrengths(graph, tuple(jnp.split(jnp.asarray(values), bounds)))
+    b = ModeStrengths.from_flat(mode_data.graph, values)
+    return jax.grad(mode_loss)(b, mode_data).flat()
 
 
 def named_classes(graph: Graph, labels: np.ndarray) -> tuple[tuple[str, ...], ...]:

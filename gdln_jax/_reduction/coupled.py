@@ -6,7 +6,6 @@ for each mode that passes there.
 """
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -75,17 +74,11 @@ def _between(
 
 def coupled_loss(weights: tuple[Array, ...], data: PackedData) -> Float[Array, ""]:
     """The loss of the full network at reduced weights."""
-
-    def product(k: int, edges: Array | None, x: Array) -> Array:
-        stack = weights[k] if edges is None else weights[k][edges]
-        return jnp.einsum("cts,cprs->cprt", stack, x, precision=jax.lax.Precision.HIGHEST)
-
     loss = jnp.zeros(())
-    for table, h in zip(data.outputs, propagate(data, product), strict=True):
+    for table, h in zip(data.outputs, propagate(data, weights), strict=True):
         if table is not None:
             assert h is not None
-            prediction = h if table.instance is None else h[table.instance]
-            error = jnp.square(table.target - prediction)
+            error = jnp.square(table.target - table.predictions(h))
             loss += 0.5 * jnp.sum(table.weight[..., None] * error)
     for table in data.silent:
         if table is not None:
@@ -97,21 +90,20 @@ def couple(packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...]) -> Co
     """Rotate the data of a network into the spans that its dynamics can reach."""
     graph = packed.graph
     bases, ranks = _bases(packed, u, v)
-    inputs, outputs, silent = [], [], []
+    inputs = []
     for c, names in enumerate(graph.classes.values()):
         x = packed.inputs[c]
-        if x is None:
-            inputs.append(None)
-        else:
+        if x is not None:
             owner = input_owners(packed, c)
             basis = np.stack([bases[owner.get(i, names[0])] for i in range(len(x))])
-            inputs.append(jnp.einsum("ibw,iwq->ibq", x, basis))
-        for tables, seen in ((packed.outputs, outputs), (packed.silent, silent)):
-            seen.append(_rotated_table(tables[c], names, bases))
-    data = PackedData(
-        graph, tuple(inputs), packed.stages, tuple(outputs), tuple(silent), packed.counts,
-        packed.num_examples,
-    )  # fmt: skip
+            x = jnp.einsum("ibw,iwq->ibq", x, basis)
+        inputs.append(x)
+
+    def rotated(table: OutputTable, names: tuple[str, ...]) -> Array:
+        basis = np.stack([bases[names[i]] for i in np.asarray(table.node).tolist()])
+        return jnp.einsum("pbw,pwq->pbq", table.target, basis)
+
+    data = packed.with_arrays(inputs, rotated)
     ends = [[graph.edge(name) for name in bundle.edges] for bundle in graph.bundles]
     targets = [[edge.target for edge in edges] for edges in ends]
     sources = [[edge.source for edge in edges] for edges in ends]
@@ -151,16 +143,6 @@ def _side_by_side(frame: Array, more: np.ndarray, size: int) -> np.ndarray:
     wide[:, : frame.shape[1]] = frame
     wide[:, frame.shape[1] : frame.shape[1] + more.shape[1]] = more
     return wide
-
-
-def _rotated_table(
-    table: OutputTable | None, names: tuple[str, ...], bases: dict[str, np.ndarray]
-) -> OutputTable | None:
-    if table is None:
-        return None
-    basis = np.stack([bases[names[i]] for i in np.asarray(table.node).tolist()])
-    target = jnp.einsum("pbw,pwq->pbq", table.target, basis)
-    return OutputTable(table.instance, table.node, target, table.weight, table.example)
 
 
 def _bases(

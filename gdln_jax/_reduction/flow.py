@@ -14,9 +14,10 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from gdln_jax._checks import check_positive_if_known
+from gdln_jax._network.edges import EdgeArrays
 from gdln_jax._ode import Settings, checked_times, known_array, settings, smallest_entry, solve
 from gdln_jax._reduction.strengths import ClassStrengths, MatrixStrengths, ModeStrengths
-from gdln_jax._solution import GAVE_UP, OK, ByEdge, Solution, raise_if_failed
+from gdln_jax._solution import GAVE_UP, OK, Solution, raise_if_failed
 
 Strengths = ModeStrengths | MatrixStrengths | ClassStrengths
 
@@ -48,7 +49,7 @@ class ReducedTrajectory(Solution):
             )
         return self.b.x
 
-    def _edges(self) -> ByEdge:
+    def _edges(self) -> EdgeArrays:
         return self.b
 
     def _contents(self) -> dict[str, tuple[tuple[str, ...], Array]]:

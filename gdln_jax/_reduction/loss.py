@@ -5,25 +5,21 @@ O(modes x active edges), without paths; where modes do not meet in the loss the 
 block collapse to one.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from gdln_jax._data.packed import Stage
-from gdln_jax._graph import Graph
-from gdln_jax._network.gated import gather, scatter
+from gdln_jax._data.packed import Compared, Stage
+from gdln_jax._graph import Graph, NodeClass
 from gdln_jax._reduction.strengths import ModeStrengths
 
 
-class ModeTable(eqx.Module):
-    """What the predictions of one class of output nodes are compared with; `instance` None: all.
+class ModeTable(Compared):
+    """What the predictions of one class of output nodes are compared with.
 
     The last axis is the modes, or the width of the output where its frames differ between paths.
     """
 
-    instance: Int[Array, " pair"] | None
     target: Float[Array, "pair row mode"]
     weight: Float[Array, "pair row _"]
 
@@ -56,47 +52,44 @@ def mode_loss(b: ModeStrengths, data: ModeData) -> Float[Array, ""]:
     """l(b); the same number as `mse` of the embedded network. O(modes x active edges)."""
     graph = data.graph
     classes = list(graph.classes)
-    activity: dict[Any, Array | None] = dict.fromkeys(classes)
+    activity: dict[NodeClass, Array | None] = dict.fromkeys(classes)
     counts = dict(zip(classes, data.counts, strict=True))
     # The predictions of an output node live in other coordinates than what it might send on, so
     # they are kept apart from the hidden activities of the same class.
-    predicted: dict[Any, Array | None] = dict.fromkeys(classes)
+    predicted: dict[NodeClass, Array | None] = dict.fromkeys(classes)
     sending = {bundle.source for bundle in graph.bundles}
     for k, (bundle, stage) in enumerate(zip(graph.bundles, data.stages, strict=True)):
         if stage is None:
             continue
-        strength = b.stacks[k] * data.masks[k]
-        strength = strength if stage.edge is None else strength[stage.edge]
+        strength = stage.chosen(b.stacks[k] * data.masks[k])
         here = data.inputs[k]
         if here is None:
             source = activity[bundle.source]
             assert source is not None
-            here = gather(stage, source)
-        sent = here * strength[:, None, None, :]
-        if stage.gate is not None:
-            sent = sent * stage.gate[..., None]
+            here = stage.gathered(source)
+        sent = stage.gated(here * strength[:, None, None, :])
         readout = data.readouts[k]
         if readout is not None:
-            chosen = readout if stage.edge is None else readout[stage.edge]
+            chosen = stage.chosen(readout)
             shown = (
                 sent * chosen[:, None, None, :]
                 if readout.ndim == 2
                 else jnp.einsum("cpbm,cym->cpby", sent, chosen)
             )
             predicted[bundle.target] = _plus(
-                predicted[bundle.target], scatter(stage, shown, counts[bundle.target])
+                predicted[bundle.target], stage.added(shown, counts[bundle.target])
             )
         if bundle.target in sending:
             activity[bundle.target] = _plus(
-                activity[bundle.target], scatter(stage, sent, counts[bundle.target])
+                activity[bundle.target], stage.added(sent, counts[bundle.target])
             )
     loss = data.constant
     for node_class, table in zip(classes, data.outputs, strict=True):
         if table is not None:
             h = predicted[node_class]
             assert h is not None
-            h = h if table.instance is None else h[table.instance]
-            loss = loss + 0.5 * jnp.sum(table.weight * jnp.square(table.target - h))
+            error = table.target - table.predictions(h)
+            loss = loss + 0.5 * jnp.sum(table.weight * jnp.square(error))
     return loss
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gdln_jax._reduction.activities import stage_table
+from gdln_jax._network.edges import by_bundle
 from gdln_jax._reduction.classes import equal_rows
 from gdln_jax._reduction.loss import ModeData
 
@@ -84,7 +84,7 @@ def _pairs(data: ModeData, k: int) -> _Pairs | None:
     stage = data.stages[k]
     if stage is None:
         return None
-    source, edge, gate, target = stage_table(stage)
+    source, edge, gate, target = stage.pairs()
     used = np.flatnonzero(gate)
     given = data.inputs[k]
     rows = None if given is None else np.asarray(given).reshape(-1, *given.shape[2:])[used]
@@ -96,9 +96,8 @@ class _Merger:
 
     def __init__(self, data: ModeData, labels: np.ndarray, masks: np.ndarray):
         self.data, self.graph = data, data.graph
-        bounds = np.cumsum([len(bundle.edges) for bundle in self.graph.bundles])[:-1]
-        self.labels = np.split(labels, bounds)
-        self.masks = np.split(masks, bounds)
+        self.labels = by_bundle(self.graph, labels, core=0)
+        self.masks = by_bundle(self.graph, masks, core=1)
         self.hidden = 0
         self.number: dict[Any, np.ndarray] = {}
         self.work: list[Work] = []
@@ -202,9 +201,7 @@ def merged(data: ModeData, labels: np.ndarray, masks: np.ndarray) -> Program:
             continue
         y, w = np.asarray(table.target, float), np.asarray(table.weight, float)
         w = np.broadcast_to(w, y.shape)
-        count = counts[node_class]
-        instance = np.arange(count) if table.instance is None else np.asarray(table.instance)
-        where = merger.number[node_class][instance]
+        where = merger.number[node_class][table.instances]
         weight = np.zeros((predictions, *y.shape[1:]))
         moment = np.zeros_like(weight)
         np.add.at(weight, where, w)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gdln_jax._data.packed import OutputTable, PackedData
 from gdln_jax._graph import Graph
-from gdln_jax._reduction.activities import Links, links, stage_table
+from gdln_jax._reduction.activities import Links, Part, links
 from gdln_jax._reduction.frames import Frames
 from gdln_jax._reduction.loss import ModeData, ModeTable
 
@@ -33,10 +33,8 @@ class _Table(NamedTuple):
 
 
 def _host(table: OutputTable) -> _Table:
-    count = len(table.node)
-    instance = np.arange(count) if table.instance is None else np.asarray(table.instance)
     target, weight = np.asarray(table.target, float), np.asarray(table.weight, float)
-    return _Table(instance, np.asarray(table.node), target, weight[..., None])
+    return _Table(table.instances, np.asarray(table.node), target, weight[..., None])
 
 
 def make_mode_data(data: PackedData, frames: Frames) -> ModeData:
@@ -96,7 +94,9 @@ def make_mode_data(data: PackedData, frames: Frames) -> ModeData:
 def _to_device(table: _Table, count: int) -> ModeTable:
     trivial = np.array_equal(table.instance, np.arange(count))
     instance = None if trivial else jnp.asarray(table.instance)
-    return ModeTable(instance, jnp.asarray(table.target), jnp.asarray(table.weight))
+    return ModeTable(
+        instance=instance, target=jnp.asarray(table.target), weight=jnp.asarray(table.weight)
+    )
 
 
 def _fits(frames: Frames, edge: int) -> np.ndarray:
@@ -110,7 +110,7 @@ def _seen_inputs(data: PackedData, found: Links, frames: Frames, k: int) -> np.n
         return None
     x = found.inputs[list(graph.classes).index(bundle.source)]
     assert x is not None
-    source, edge, _, _ = stage_table(stage)
+    source, edge, _, _ = stage.pairs()
     v = np.stack([frames.v[graph.edge_index[name]] for name in bundle.edges])
     seen = np.einsum("pbx,pxm->pbm", x[source], v[edge])
     return seen.reshape(*stage.shape, *seen.shape[1:])
@@ -132,7 +132,7 @@ def _signs(frames: Frames) -> np.ndarray:
 def _instance_frames(
     graph: Graph,
     width: int,
-    incoming: list[list[tuple[int, float, int, int]]],
+    incoming: list[list[Part]],
     frames: Frames,
     signs: np.ndarray,
 ) -> np.ndarray | None:
@@ -219,7 +219,7 @@ def _reference_rows(
     for k, x in enumerate(inputs):
         stage = data.stages[k]
         if x is not None and stage is not None:
-            source, edge, gate, _ = stage_table(stage)
+            source, edge, gate, _ = stage.pairs()
             flat = x.reshape(-1, *x.shape[2:])
             for p in np.flatnonzero(gate):
                 name = graph.bundles[k].edges[edge[p]]
@@ -243,7 +243,7 @@ def _reference_rows(
             continue
         stage = data.stages[k]
         assert stage is not None
-        _, _, _, target = stage_table(stage)
+        _, _, _, target = stage.pairs()
         c = classes.index(graph.bundles[k].target)
         shared_rows = np.stack([rows_of[c][i] for i in target.tolist()]).reshape(x.shape)
         sign = np.sign(np.sum(x * shared_rows, axis=2, keepdims=True))

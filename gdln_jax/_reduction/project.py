@@ -1,9 +1,9 @@
 """Mode strengths of a given network, in the hidden frames that suit it best."""
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from gdln_jax._network.edges import stacked
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._reduction.strengths import FrameView, MatrixStrengths, ModeStrengths
 
@@ -29,7 +29,7 @@ def project(
         left, right = reading.ends(name, frames)
         b[name] = reading.strengths(name, frames)
         misalignment[name] = _share(w - (left * b[name]) @ right.T, w)
-    return ModeStrengths(net.graph, _stacked(net, b)), misalignment
+    return ModeStrengths(net.graph, stacked(net.graph, b)), misalignment
 
 
 def project_matrices(
@@ -62,16 +62,11 @@ def project_matrices(
     matrices, outside = read(frames)
     if align and max(outside.values()) > 1e-6:
         matrices, outside = read(reading.aligned(frames))
-    return MatrixStrengths(net.graph, _stacked(net, matrices)), outside
+    return MatrixStrengths(net.graph, stacked(net.graph, matrices)), outside
 
 
 def _share(rest: np.ndarray, whole: np.ndarray) -> float:
     return float(np.linalg.norm(rest) / max(np.linalg.norm(whole), 1e-300))
-
-
-def _stacked(net: GatedNetwork, values: dict[str, np.ndarray]) -> tuple[Array, ...]:
-    bundles = net.graph.bundles
-    return tuple(jnp.asarray(np.stack([values[n] for n in bundle.edges])) for bundle in bundles)
 
 
 def _widened(frame: np.ndarray, size: int) -> np.ndarray:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._checks import is_concrete
+from gdln_jax._checks import Instead, is_concrete
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._graph import Graph
 from gdln_jax._ode import MAX_STEPS, Crossing
@@ -25,6 +25,12 @@ from gdln_jax._reduction.merging import Program, merged, program_loss
 from gdln_jax._reduction.strengths import ClassStrengths, ModeStrengths
 from gdln_jax._reduction.times import crossing
 
+# What to pass instead of reduced equations where a model is asked for.
+REDUCED = (
+    "it holds reduced equations, not weights: solve those, reduction.solve(b0, ts), or pass the "
+    "network that they stand for, reduction.embed(b0)"
+)
+
 
 class Quotient(SeveralArrays, eqx.Module):
     """Dynamics on one variable per class and mode; made by `Reduction.quotient`.
@@ -34,6 +40,8 @@ class Quotient(SeveralArrays, eqx.Module):
     - `labels`: the class of each edge, in the order of the graph's bundles.
     - `x0`: (class, mode) strengths at the start; `fits`: 0 where a mode does not fit through.
     """
+
+    _instead = Instead(model=REDUCED)
 
     graph: Graph = eqx.field(static=True)
     classes: tuple[tuple[str, ...], ...] = eqx.field(static=True)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from gdln_jax._checks import check_choice, check_positive, is_concrete
+from gdln_jax._checks import Instead, check_choice, check_positive, is_concrete
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.boundary import check_gated_data, check_graph, check_single
 from gdln_jax._data.gated import GatedData
@@ -38,7 +38,7 @@ from gdln_jax._reduction.frames import Frames, find_frames
 from gdln_jax._reduction.loss import ModeData, mode_loss
 from gdln_jax._reduction.mode_data import make_mode_data
 from gdln_jax._reduction.project import project, project_matrices
-from gdln_jax._reduction.quotient import Quotient, make_quotient
+from gdln_jax._reduction.quotient import REDUCED, Quotient, make_quotient
 from gdln_jax._reduction.refusal import (
     InexactReductionError,
     InexactReductionWarning,
@@ -87,6 +87,8 @@ class Reduction(SeveralArrays, eqx.Module):
     reduction also as edge -> matrix U_e^T W_e V_e. A pytree: pass it through `jit` as an argument,
     so that the data are not baked into the program.
     """
+
+    _instead = Instead(model=REDUCED, data="pass its .data")
 
     graph: Graph = eqx.field(static=True)
     data: PackedData

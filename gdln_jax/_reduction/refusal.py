@@ -7,8 +7,8 @@ import numpy as np
 
 from gdln_jax._checks import is_concrete, listed
 from gdln_jax._data.packed import PackedData
+from gdln_jax._network.edges import EdgeArrays
 from gdln_jax._reduction.statistics import GroupStatistics
-from gdln_jax._reduction.strengths import EdgeArrays
 
 # A certificate in float32 is rounding alone below this.
 _FLOAT32 = 1e-4

@@ -3,7 +3,6 @@
 import itertools
 from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -205,17 +204,12 @@ def unit_nodes(packed: PackedData) -> tuple[PackedData, dict[str, float]]:
             continue
         scale = np.array([sizes[owner[a]] if a in owner else 1.0 for a in range(len(x))])
         inputs.append(x / scale[:, None, None])
-    outputs, silent = (
-        tuple(
-            None if table is None else _in_units(table, names, sizes)
-            for names, table in zip(graph.classes.values(), tables, strict=True)
-        )
-        for tables in (packed.outputs, packed.silent)
-    )
-    data = PackedData(
-        graph, tuple(inputs), packed.stages, outputs, silent, packed.counts, packed.num_examples
-    )
-    return data, sizes
+
+    def in_units(table: OutputTable, names: tuple[str, ...]) -> Array:
+        scale = np.array([sizes[names[i]] for i in np.asarray(table.node).tolist()])
+        return table.target / scale[:, None, None]
+
+    return packed.with_arrays(inputs, in_units), sizes
 
 
 def without_weightless(data: PackedData) -> PackedData:
@@ -231,18 +225,7 @@ def without_weightless(data: PackedData) -> PackedData:
         None if x is None else jnp.where(jnp.asarray(live[c])[..., None], x, 0)
         for c, x in zip(data.graph.classes, data.inputs, strict=True)
     )
-    outputs, silent = (
-        tuple(
-            t
-            and eqx.tree_at(lambda t: t.target, t, jnp.where(t.weight[..., None] > 0, t.target, 0))
-            for t in tables
-        )
-        for tables in (data.outputs, data.silent)
-    )
-    parts = (tuple(inputs), outputs, silent)
-    return eqx.tree_at(
-        lambda d: (d.inputs, d.outputs, d.silent), data, parts, is_leaf=lambda x: x is None
-    )
+    return data.with_arrays(inputs, lambda t, _: jnp.where(t.weight[..., None] > 0, t.target, 0))
 
 
 def _live(data: PackedData) -> dict[NodeClass, np.ndarray]:
@@ -253,23 +236,10 @@ def _live(data: PackedData) -> dict[NodeClass, np.ndarray]:
     }
     for c, table in zip(graph.classes, data.outputs, strict=True):
         if table is not None:
-            weighs = np.asarray(table.weight) > 0
-            np.logical_or.at(live[c], _numbers(table.instance, len(weighs)), weighs)
+            np.logical_or.at(live[c], table.instances, np.asarray(table.weight) > 0)
     for bundle, stage in reversed(list(zip(graph.bundles, data.stages, strict=True))):
         if stage is not None:
-            size = stage.shape[0] * stage.shape[1]
-            sent = live[bundle.target][_numbers(stage.target, size)]
-            if stage.gate is not None:
-                sent = sent & (np.asarray(stage.gate).reshape(size, -1) != 0)
-            np.logical_or.at(live[bundle.source], _numbers(stage.source, size), sent)
+            pairs = stage.pairs()
+            sent = live[bundle.target][pairs.target] & (pairs.gate != 0)[:, None]
+            np.logical_or.at(live[bundle.source], pairs.source, sent)
     return live
-
-
-def _numbers(index: Array | None, count: int) -> np.ndarray:
-    return np.arange(count) if index is None else np.asarray(index).ravel()
-
-
-def _in_units(table: OutputTable, names: tuple[str, ...], sizes: dict[str, float]) -> OutputTable:
-    scale = np.array([sizes[names[i]] for i in np.asarray(table.node).tolist()])
-    target = table.target / scale[:, None, None]
-    return OutputTable(table.instance, table.node, target, table.weight, table.example)

@@ -1,77 +1,17 @@
 """Mode strengths b_e of every edge, numbers or matrices, and frames U_e, V_e as a mapping."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from gdln_jax._checks import check_keys, is_concrete
-from gdln_jax._data.arrays import ArrayMapping, SeveralArrays
+from gdln_jax._data.arrays import ArrayMapping
 from gdln_jax._graph import Graph
-from gdln_jax._network.edges import EdgeView
-
-
-class EdgeArrays(SeveralArrays, eqx.Module):
-    """One array per edge, read like a mapping edge -> array with any leading axes.
-
-    The leaves are one stack (edge, ...) per bundle of the graph, so that compile time does not
-    grow with the number of edges.
-    """
-
-    _reads = "x[name]"
-
-    graph: Graph = eqx.field(static=True)
-    stacks: tuple[Array, ...]
-    core: ClassVar[int]
-
-    def __getitem__(self, name: str) -> Array:
-        """The array of one edge."""
-        return EdgeView(self.graph, self.stacks, core=self.core)[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return (edge.name for edge in self.graph.edges)
-
-    def __len__(self) -> int:
-        return len(self.graph.edges)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.graph.edge_index
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The array of one edge, or `default` if the graph has no such edge."""
-        return self[name] if name in self.graph.edge_index else default
-
-    def keys(self) -> list[str]:
-        """Names of the edges."""
-        return list(self)
-
-    def values(self) -> list[Array]:
-        """Arrays in the order of `keys`."""
-        return [self[name] for name in self]
-
-    def items(self) -> list[tuple[str, Array]]:
-        """Pairs (edge, array)."""
-        return [(name, self[name]) for name in self]
-
-    def _check(self, graph: Graph, shape: tuple[int, ...]) -> None:
-        """Raise `ValueError` unless these are one array of `shape` for each edge of `graph`."""
-        if self.graph != graph:
-            raise ValueError("b holds the strengths of another graph than the reduction's.")
-        found = self.stacks[0].shape
-        if found[-1] != shape[-1]:
-            raise ValueError(f"b has {found[-1]} modes per edge, the reduction has {shape[-1]}.")
-        batch = found[: len(found) - 1 - len(shape)]
-        if batch:
-            raise ValueError(
-                f"b holds a batch or a run of shape {batch}; pass one of them, for example the "
-                "last one: jax.tree.map(lambda x: x[-1], b)."
-            )
-
-
-Mapping.register(EdgeArrays)  # type: ignore[attr-defined]
+from gdln_jax._network.edges import EdgeArrays, stacked
 
 
 class ModeStrengths(EdgeArrays):
@@ -89,7 +29,7 @@ class ModeStrengths(EdgeArrays):
         if isinstance(b, ClassStrengths):
             b = b.expanded()
         if isinstance(b, ModeStrengths):
-            b._check(graph, (modes,))
+            _check_fit(b, graph, (modes,))
             return b
         if not isinstance(b, Mapping):
             row = jnp.asarray(_row(b, modes, "b"))
@@ -100,13 +40,8 @@ class ModeStrengths(EdgeArrays):
                 raise ValueError(
                     f"b lacks edge {edge.name!r}; give it a number or an array ({modes},)."
                 )
-        return cls(
-            graph,
-            tuple(
-                _stack([_row(b[name], modes, f"b[{name!r}]") for name in bundle.edges])
-                for bundle in graph.bundles
-            ),
-        )
+        rows = {name: _row(b[name], modes, f"b[{name!r}]") for name in graph.edge_index}
+        return cls(graph, stacked(graph, rows))
 
     def __repr__(self) -> str:
         stack = self.stacks[0]
@@ -126,7 +61,7 @@ class MatrixStrengths(EdgeArrays):
         **Raises:** `ValueError` that names the edge, as `ModeStrengths.make`.
         """
         if isinstance(b, MatrixStrengths):
-            b._check(graph, (size, size))
+            _check_fit(b, graph, (size, size))
             return b
         full = {name: value for name, value in b.items() if _is_matrix(value)}
         for name, value in full.items():
@@ -145,7 +80,7 @@ class MatrixStrengths(EdgeArrays):
 
         return cls(
             graph,
-            tuple(jnp.stack([matrix(name) for name in bundle.edges]) for bundle in graph.bundles),
+            stacked(graph, {name: matrix(name) for name in graph.edge_index}),
         )
 
     def __repr__(self) -> str:
@@ -179,9 +114,7 @@ class ClassStrengths(EdgeArrays):
 
     def expanded(self) -> ModeStrengths:
         """The same strengths, held edge by edge."""
-        bounds = np.cumsum([len(bundle.edges) for bundle in self.graph.bundles])[:-1]
-        every = self.x[..., np.asarray(self.labels), :]
-        return ModeStrengths(self.graph, tuple(jnp.split(every, bounds, axis=-2)))
+        return ModeStrengths.from_flat(self.graph, self.x[..., np.asarray(self.labels), :])
 
     def __repr__(self) -> str:
         batch = f", batch {self.x.shape[:-2]}" if self.x.ndim > 2 else ""
@@ -208,18 +141,45 @@ class FrameView(ArrayMapping[tuple[Array, Array]]):
     """Read-only mapping edge -> (U_e, V_e)."""
 
     def __init__(self, graph: Graph, u: tuple[Array, ...], v: tuple[Array, ...]):
-        self._graph, self._u, self._v = graph, u, v
+        self._u, self._v = EdgeArrays(graph, u), EdgeArrays(graph, v)
 
     def __getitem__(self, name: str) -> tuple[Array, Array]:
-        self._graph.edge(name)
-        bundle, position = self._graph.slot[name]
-        return self._u[bundle][position], self._v[bundle][position]
+        return self._u[name], self._v[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (edge.name for edge in self._graph.edges)
+        return iter(self._u)
 
     def __len__(self) -> int:
-        return len(self._graph.edges)
+        return len(self._u)
+
+
+def embedded(
+    u: Sequence[Array], b: Sequence[Array], v: Sequence[Array]
+) -> tuple[Float[Array, "_ _ _"], ...]:
+    """Weights U_e b_e V_e^T per bundle, b_e diagonals (edge, mode) or matrices (edge, mode, mode).
+
+    Frames may have more columns than there are modes: the first ones are taken.
+    """
+    rules = {2: "etm,em,esm->ets", 3: "etm,emn,esn->ets"}
+    return tuple(
+        jnp.einsum(rules[x.ndim], uk[..., : x.shape[-1]], x, vk[..., : x.shape[-1]])
+        for uk, x, vk in zip(u, b, v, strict=True)
+    )
+
+
+def _check_fit(b: EdgeArrays, graph: Graph, shape: tuple[int, ...]) -> None:
+    """Raise `ValueError` unless `b` is one array of `shape` for each edge of `graph`."""
+    if b.graph != graph:
+        raise ValueError("b holds the strengths of another graph than the reduction's.")
+    found = b.stacks[0].shape
+    if found[-1] != shape[-1]:
+        raise ValueError(f"b has {found[-1]} modes per edge, the reduction has {shape[-1]}.")
+    batch = found[: len(found) - 1 - len(shape)]
+    if batch:
+        raise ValueError(
+            f"b holds a batch or a run of shape {batch}; pass one of them, for example the "
+            "last one: jax.tree.map(lambda x: x[-1], b)."
+        )
 
 
 def _row(value: Any, modes: int, name: str) -> np.ndarray | Array:
@@ -237,9 +197,3 @@ def _row(value: Any, modes: int, name: str) -> np.ndarray | Array:
         )
     row = row.astype(jnp.result_type(float))
     return np.broadcast_to(row, (modes,)) if known else jnp.broadcast_to(row, (modes,))
-
-
-def _stack(rows: list[np.ndarray | Array]) -> Array:
-    if all(isinstance(row, np.ndarray) for row in rows):
-        return jnp.asarray(np.stack(rows))
-    return jnp.stack(rows)

@@ -10,8 +10,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from gdln_jax._network.edges import EdgeArrays
 from gdln_jax._paths import Path, PathStatistics
-from gdln_jax._reduction.strengths import EdgeArrays
 
 
 class PathTable(eqx.Module):

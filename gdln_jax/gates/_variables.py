@@ -19,16 +19,20 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax._checks import check_choice, check_keys, is_concrete
-from gdln_jax._data.arrays import SeveralArrays, weight_array
+from gdln_jax._data.arrays import weight_array
+from gdln_jax._data.boundary import check_gated_data
 from gdln_jax._data.gated import GatedData
+from gdln_jax._data.packed import PackedData
+from gdln_jax._data.schedule import Schedule
 from gdln_jax._network.gated import GatedNetwork, check_network
 from gdln_jax._network.losses import mse
+from gdln_jax._network.model import AbstractModel, Pairs, pairs_by_node
 from gdln_jax.gates._with_gates import with_gates
 
 _BOUNDS = ("softmax", "sigmoid")
 
 
-class LearnedGates(SeveralArrays, eqx.Module):
+class LearnedGates(AbstractModel):
     """A gated network some of whose node gates are variables, the same for all examples.
 
     Train it like any model, with `gradient_flow` or `train`, on the loss `leaky(mse)`.
@@ -92,6 +96,21 @@ class LearnedGates(SeveralArrays, eqx.Module):
         """Return output node -> predictions (n, |v|)."""
         gates = self.gates
         return self.network(with_gates(data, {name: gates[i] for i, name in enumerate(self.nodes)}))
+
+    def validate(self, data: GatedData | Schedule) -> None:
+        """Check data against the graph (see `GatedData.validate`)."""
+        self.network.validate(data)
+
+    def prepare(self, data: GatedData | PackedData) -> GatedData:
+        """Check data against the graph; they are evaluated as they are, since gates change."""
+        data = check_gated_data(data)
+        self.validate(data)
+        return data
+
+    def pairs(self, data: GatedData | PackedData) -> Pairs:
+        """Return (prediction, target, weight) of each output node."""
+        data = check_gated_data(data)
+        return pairs_by_node(self(data), data)
 
     def __repr__(self) -> str:
         return f"LearnedGates({len(self.nodes)} {self.bound} gates, {self.network!r})"

@@ -1,7 +1,7 @@
 """The routed network of N App. D: M encoders, a shared pathway, M decoders, stacked.
 
-Linear, it is the `GatedNetwork` of `tasks.transformed_images`, weight by weight; a leaky ReLU
-(N Fig. 9) and an input that is encoded once for all its outputs are what this room adds.
+Linear, it is the `GatedNetwork` of `tasks.transformed_images`, weight by weight. It may have a
+leaky ReLU instead (N Fig. 9), and it encodes an input once for all its outputs.
 """
 
 import math
@@ -13,10 +13,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from gdln_jax._checks import check_integer
+from gdln_jax._data.gated import GatedData
+from gdln_jax._data.packed import PackedData
+from gdln_jax._data.schedule import Schedule
+from gdln_jax._graph import Graph
 from gdln_jax._network.gated import GatedNetwork
+from gdln_jax._network.model import AbstractModel, Pairs
 
 
-class RoutedNetwork(eqx.Module):
+class RoutedNetwork(AbstractModel):
     """Route (i, j) computes psi_j(theta(phi_i(x))): encoder i, shared layers, decoder j.
 
     - `encoders`, `decoders`: layers of stacks (M, |target|, |source|); `hidden`: shared layers
@@ -25,7 +30,9 @@ class RoutedNetwork(eqx.Module):
       network without biases.
     - `slope`: of the leaky ReLU after every layer but the last; 1 is linear.
 
-    Leading axes (runs) may stand before all arrays.
+    Leading axes (runs) may stand before all arrays. `images.train_images` trains it, and
+    `images.route_accuracy` evaluates it. A linear one also stands for its `GatedNetwork` in `mse`,
+    `gradient_flow` and `train`, on the packed data of `tasks.transformed_images`.
     """
 
     encoders: tuple[Float[Array, "*run _ _ _"], ...]
@@ -128,6 +135,33 @@ class RoutedNetwork(eqx.Module):
             pre = pre if n == last else self._bend(pre)
         return pre
 
+    def __call__(self, data: GatedData | PackedData) -> dict[str, Float[Array, "n width"]]:
+        """Return output node -> predictions (n, |v|) of a linear network."""
+        return self._as_gated(data)(data)
+
+    def validate(self, data: GatedData | PackedData | Schedule) -> None:
+        """Raise `ValueError` unless this is a linear network and the data are packed for it."""
+        self._as_gated(data)
+
+    def prepare(self, data: GatedData | PackedData) -> GatedData | PackedData:
+        """Check data as `validate` does."""
+        self.validate(data)
+        return data
+
+    def pairs(self, data: GatedData | PackedData) -> Pairs:
+        """Return (prediction, target, weight) arrays of a linear network."""
+        return self._as_gated(data).pairs(data)
+
+    def _as_gated(self, data: GatedData | PackedData | Schedule) -> GatedNetwork:
+        if self.slope != 1 or not isinstance(data, PackedData):
+            kind = "with a leaky ReLU" if self.slope != 1 else f"given {type(data).__name__}"
+            raise ValueError(
+                f"a RoutedNetwork {kind} has no loss here: train it by images.train_images and "
+                "evaluate it by images.route_accuracy. A linear one takes the packed data of "
+                "tasks.transformed_images."
+            )
+        return to_gated(self, data.graph)
+
     def _bend(self, h: Array) -> Array:
         return h if self.slope == 1 else jnp.where(h > 0, h, self.slope * h)
 
@@ -180,11 +214,13 @@ def edge_names(
 def node_names(num_domains: int, layers: tuple[int, int, int]) -> list[list[tuple[str, str]]]:
     """(source, target) nodes per layer: `x3`, `x3.1`, `h1`, `h2`, `y5.1`, `y5` and the like."""
     inner, shared, outer = layers
-    steps: list[list[tuple[str, str]]] = []
-    for n in range(inner):
-        names = [[f"x{i}" if k == 0 else f"x{i}.{k}" for k in (n, n + 1)] for i in
-                 range(num_domains)]  # fmt: skip
-        steps.append([(a, "h1" if n == inner - 1 else b) for a, b in names])
+    steps = [
+        [
+            (f"x{i}.{n}" if n else f"x{i}", "h1" if n == inner - 1 else f"x{i}.{n + 1}")
+            for i in range(num_domains)
+        ]
+        for n in range(inner)
+    ]
     steps += [[(f"h{n + 1}", f"h{n + 2}")] for n in range(shared)]
     top = f"h{shared + 1}"
     for n in range(outer):
@@ -197,7 +233,7 @@ def node_names(num_domains: int, layers: tuple[int, int, int]) -> list[list[tupl
     return steps
 
 
-def to_gated(net: RoutedNetwork, graph: object) -> GatedNetwork:
+def to_gated(net: RoutedNetwork, graph: Graph) -> GatedNetwork:
     """The same weights as a `GatedNetwork` on the graph of `tasks.transformed_images`."""
     weights: dict[str, Array] = {}
     groups = (net.encoders, net.hidden, net.decoders)
@@ -212,7 +248,7 @@ def to_gated(net: RoutedNetwork, graph: object) -> GatedNetwork:
         if bias:
             stack = rows[n] if w.ndim == 3 else rows[n][None]
             weights |= dict(zip(bias_names[n], stack[..., None], strict=True))
-    return GatedNetwork(graph, weights)  # type: ignore[arg-type]
+    return GatedNetwork(graph, weights)
 
 
 def from_gated(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gdln_jax._checks import MAKE_A_MODEL, Instead, Mistakable
 from gdln_jax._data.arrays import check_dense, check_row_labels
 from gdln_jax.images._files import read_cifar, read_idx
 
@@ -27,7 +28,7 @@ def check_pair(images: Any, labels: Any) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class ImageSet:
+class ImageSet(Mistakable):
     """Labelled images.
 
     - `images`: (n, height, width, channel), uint8 in 0..255 (read as value/255) or floating
@@ -41,6 +42,8 @@ class ImageSet:
     **Raises:** `ValueError` for shapes that do not fit, labels that are no whole numbers or out
     of range, values that are not finite.
     """
+
+    _instead = Instead(model=MAKE_A_MODEL)
 
     images: np.ndarray
     labels: np.ndarray

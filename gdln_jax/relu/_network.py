@@ -12,12 +12,14 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from gdln_jax import init as initialisers
 from gdln_jax._checks import is_concrete
-from gdln_jax._data.arrays import SeveralArrays, weight_array
+from gdln_jax._data.arrays import weight_array
 from gdln_jax._data.boundary import check_single
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
+from gdln_jax._data.schedule import Schedule
 from gdln_jax._graph import Graph
 from gdln_jax._network.gated import GatedNetwork
+from gdln_jax._network.model import AbstractModel, Pairs
 
 # Input node that is always 1 and feeds the biases, in gated networks made from ReLU networks.
 ONE = "1"
@@ -31,7 +33,7 @@ class ReLUKind(NamedTuple):
     slope: float = 0.0
 
 
-class ReLUNetwork(SeveralArrays, eqx.Module):
+class ReLUNetwork(AbstractModel):
     r"""A fully connected network $h_l = \sigma(W_l h_{l-1} + c_l)$ with a linear last layer.
 
     sigma(z) = z for z > 0 and slope z otherwise; at exactly 0 a unit is off (derivative `slope`).
@@ -57,6 +59,13 @@ class ReLUNetwork(SeveralArrays, eqx.Module):
     slope: float = eqx.field(static=True)
     # For the default tolerances of gradient_flow.
     kinks: ClassVar[bool] = True
+    _instead = AbstractModel._instead._replace(
+        graph="linear theory does not hold for a network that makes its own gates. Find gates "
+        "that imitate it (gdln.discover_gates, gdln.build_gated) and pass the graph and the data "
+        "of those",
+        network="find gates that imitate a ReLU network (gdln.discover_gates, gdln.build_gated) "
+        "and pass the network of those",
+    )
 
     def __init__(
         self, weights: Sequence[Any], biases: Sequence[Any] | None = None, slope: float | int = 0.0
@@ -176,9 +185,20 @@ class ReLUNetwork(SeveralArrays, eqx.Module):
             )
         return x, target
 
-    def output_pairs(self, data: PackedData) -> Any:
-        """Refuse packed data, which losses would otherwise ask for."""
+    def validate(self, data: GatedData | Schedule) -> None:
+        """Check data as `ends` does."""
+        self.ends(data.phase(0) if isinstance(data, Schedule) else data)
+
+    def prepare(self, data: GatedData | PackedData) -> GatedData | PackedData:
+        """Check data as `ends` does; they are evaluated as they are."""
         self.ends(data)
+        return data
+
+    def pairs(self, data: GatedData | PackedData) -> Pairs:
+        """Return (prediction, target, weight) of the output node."""
+        x, target = self.ends(data)
+        assert isinstance(data, GatedData)
+        return [(self.pre_activations(x)[-1], data.targets[target], data.weights)]
 
     def __repr__(self) -> str:
         shapes = " -> ".join(

@@ -5,6 +5,7 @@ from typing import Any
 
 import equinox as eqx
 
+from gdln_jax._checks import Instead
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
@@ -19,6 +20,12 @@ class Task(SeveralArrays, eqx.Module):
     - `meta`: facts about it that are not in the arrays (plain Python values and arrays, in
       `noise.draw` also a function); each task's docstring lists them.
     """
+
+    _instead = Instead(
+        model="make a model for its .graph, by gdln.GatedNetwork.init(task.graph, "
+        "gdln.init.orthogonal(0.1), key=jax.random.key(0)), and pass its .data second",
+        data="pass its .data",
+    )
 
     graph: Graph = eqx.field(static=True)
     data: GatedData | PackedData
