@@ -3,13 +3,15 @@
 So a solution costs the same for 10 and for 10,000 domains. Merging is host code in NumPy.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from gdln_jax._graph import NodeClass
 from gdln_jax._network.edges import by_bundle
 from gdln_jax._reduction.classes import equal_rows
 from gdln_jax._reduction.loss import ModeData
@@ -71,13 +73,44 @@ def program_loss(x: Float[Array, "cls mode"], program: Program) -> Float[Array, 
 
 
 class _Pairs(NamedTuple):
-    """Active pairs of one bundle, flat, padding dropped."""
+    """Active pairs of one bundle, flat, padding dropped; `given` (pair, row, mode): inputs."""
 
+    bundle: int
     edge: np.ndarray
     source: np.ndarray
     gate: np.ndarray
     target: np.ndarray
     given: np.ndarray | None
+
+
+class _Value(NamedTuple):
+    """What decides the value that a pair sends, as numbers: equal for pairs that send the same.
+
+    `source` numbers a merged activity, or the given inputs from -1 downwards; `readout` is -1 for
+    pairs into hidden activities.
+    """
+
+    label: int
+    gate: float
+    mask: int
+    readout: int
+    source: int
+
+
+class _Term(NamedTuple):
+    """One pair among those that add up to an activity: its value, and its place in the tables."""
+
+    value: _Value
+    bundle: int
+    pair: int
+
+
+class _Merged(NamedTuple):
+    """A merged activity: its terms, and its number among predictions or hidden activities."""
+
+    terms: list[_Term]
+    number: int
+    is_output: bool
 
 
 def _pairs(data: ModeData, k: int) -> _Pairs | None:
@@ -88,104 +121,93 @@ def _pairs(data: ModeData, k: int) -> _Pairs | None:
     used = np.flatnonzero(gate)
     given = data.inputs[k]
     rows = None if given is None else np.asarray(given).reshape(-1, *given.shape[2:])[used]
-    return _Pairs(edge[used], source[used], gate[used], target[used], rows)
+    return _Pairs(k, edge[used], source[used], gate[used], target[used], rows)
 
 
 class _Merger:
-    """Numbers activities so that those which the classes make equal share a number."""
+    """Numbers activities so that those which the classes make equal share a number.
+
+    Classes of nodes are merged from the inputs on, since an activity is told by the numbers of
+    those that it is made of: `number` maps each class done to (activity,) numbers.
+    """
 
     def __init__(self, data: ModeData, labels: np.ndarray, masks: np.ndarray):
         self.data, self.graph = data, data.graph
         self.labels = by_bundle(self.graph, labels, core=0)
         self.masks = by_bundle(self.graph, masks, core=1)
         self.hidden = 0
-        self.number: dict[Any, np.ndarray] = {}
+        self.number: dict[NodeClass, np.ndarray] = {}
         self.work: list[Work] = []
 
-    def merge_class(self, node_class: Any, count: int, group: int) -> int:
-        """Number the activities of one class; returns how many predictions it has."""
-        kinds = [
-            (k, pairs)
+    def merge_class(self, node_class: NodeClass, count: int, group: int) -> int:
+        """Number the `count` activities of a class; returns how many predictions are distinct."""
+        every = [
+            pairs
             for k, bundle in enumerate(self.graph.bundles)
             if bundle.target == node_class and (pairs := _pairs(self.data, k)) is not None
         ]
-        recipes, is_output = self._recipes(kinds, count)
-        known: dict[tuple, int] = {}
+        terms, is_output = self._terms(every, count)
+        merged: dict[tuple[bool, tuple[_Value, ...]], _Merged] = {}
         number, predictions = np.zeros(count, int), 0
-        fresh: list[tuple[list[tuple], int, bool]] = []
-        for i, recipe in enumerate(recipes):
-            recipe.sort(key=lambda part: part[:5])
-            key = (bool(is_output[i]), *(part[:5] for part in recipe))
-            if key not in known:
-                known[key] = predictions if is_output[i] else self.hidden
-                fresh.append((recipe, known[key], bool(is_output[i])))
-                predictions += int(is_output[i])
-                self.hidden += int(not is_output[i])
-            number[i] = known[key]
+        for i, (mine, output) in enumerate(zip(terms, is_output.tolist(), strict=True)):
+            mine.sort(key=lambda term: term.value)
+            key = (output, tuple(term.value for term in mine))
+            if key not in merged:
+                merged[key] = _Merged(mine, predictions if output else self.hidden, output)
+                predictions += int(output)
+                self.hidden += int(not output)
+            number[i] = merged[key].number
         self.number[node_class] = number
-        for k, pairs in kinds:
-            for out in (False, True):
+        for pairs in every:
+            for output in (False, True):
                 chosen = [
-                    (part[6], target)
-                    for recipe, target, output in fresh
-                    for part in recipe
-                    if part[5] == k and output == out
+                    (term.pair, activity.number)
+                    for activity in merged.values()
+                    for term in activity.terms
+                    if term.bundle == pairs.bundle and activity.is_output == output
                 ]
                 if chosen:
-                    self.work.append(self._work(k, pairs, chosen, out, group))
+                    self.work.append(self._work(pairs, chosen, output, group))
         return predictions
 
-    def _recipes(
-        self, kinds: list[tuple[int, _Pairs]], count: int
-    ) -> tuple[list[list[tuple]], np.ndarray]:
-        """How each activity is made: (label, gate, mask, readout, source, bundle, pair) per part.
-
-        The first five decide its value; negative sources stand for given inputs.
-        """
-        given = _labels([pairs.given for _, pairs in kinds])
-        readouts = _labels([self.data.readouts[k] for k, _ in kinds])
-        masks = _labels([self.masks[k] for k, _ in kinds])
-        recipes: list[list[tuple]] = [[] for _ in range(count)]
+    def _terms(self, every: list[_Pairs], count: int) -> tuple[list[list[_Term]], np.ndarray]:
+        """The terms of each activity, and whether it is a prediction (activity,)."""
+        given = _labels([pairs.given for pairs in every])
+        readouts = _labels([self.data.readouts[pairs.bundle] for pairs in every])
+        masks = _labels([self.masks[pairs.bundle] for pairs in every])
+        terms: list[list[_Term]] = [[] for _ in range(count)]
         is_output = np.zeros(count, bool)
-        for n, (k, pairs) in enumerate(kinds):
-            bundle = self.graph.bundles[k]
+        for pairs, inputs, shown, mask in zip(every, given, readouts, masks, strict=True):
+            bundle = self.graph.bundles[pairs.bundle]
             ends = np.array([self.graph.edge(e).target in self.graph.outputs for e in bundle.edges])
-            out = ends[pairs.edge]
-            is_output[pairs.target[out]] = True
-            number = self.number[bundle.source]
-            before = number[pairs.source] if given[n] is None else -1 - given[n]
-            shown = np.full(len(out), -1)
-            if readouts[n] is not None:
-                shown = np.where(out, readouts[n][pairs.edge], -1)
-            columns = (
-                self.labels[k][pairs.edge],
-                pairs.gate,
-                masks[n][pairs.edge],
-                shown,
-                before,
+            output = ends[pairs.edge]
+            is_output[pairs.target[output]] = True
+            source = -1 - inputs if inputs is not None else self.number[bundle.source][pairs.source]
+            readout = np.where(output, shown[pairs.edge], -1) if shown is not None else -1
+            assert mask is not None
+            columns = np.broadcast_arrays(
+                self.labels[pairs.bundle][pairs.edge], pairs.gate, mask[pairs.edge], readout, source
             )
-            parts = zip(*(column.tolist() for column in columns), strict=True)
-            for p, (i, part) in enumerate(zip(pairs.target.tolist(), parts, strict=True)):
-                recipes[i].append((*part, k, p))
-        return recipes, is_output
+            for p, parts in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+                terms[pairs.target[p]].append(_Term(_Value(*parts), pairs.bundle, p))
+        return terms, is_output
 
-    def _work(
-        self, k: int, pairs: _Pairs, chosen: list[tuple[int, int]], out: bool, group: int
-    ) -> Work:
-        p = np.array([a for a, _ in chosen])
-        edge = pairs.edge[p]
+    def _work(self, pairs: _Pairs, chosen: list[tuple[int, int]], output: bool, group: int) -> Work:
+        """The products of the `chosen` (pair, merged activity)."""
+        p, target = np.array(chosen).T
+        edge, k = pairs.edge[p], pairs.bundle
         before = None
         if pairs.given is None:
             before = jnp.asarray(self.number[self.graph.bundles[k].source][pairs.source[p]])
         readout = self.data.readouts[k]
         return Work(
-            jnp.asarray(self.labels[k][edge]),
-            jnp.asarray(pairs.gate[p][:, None] * self.masks[k][edge]),
-            before,
-            None if pairs.given is None else jnp.asarray(pairs.given[p]),
-            jnp.asarray(np.array([b for _, b in chosen])),
-            readout[edge] if out and readout is not None else None,
-            group,
+            label=jnp.asarray(self.labels[k][edge]),
+            gate=jnp.asarray(pairs.gate[p][:, None] * self.masks[k][edge]),
+            source=before,
+            given=None if pairs.given is None else jnp.asarray(pairs.given[p]),
+            target=jnp.asarray(target),
+            readout=readout[edge] if output and readout is not None else None,
+            group=group,
         )
 
 
@@ -213,12 +235,16 @@ def merged(data: ModeData, labels: np.ndarray, masks: np.ndarray) -> Program:
         weights.append(jnp.asarray(weight))
         rows = y.shape[1]
     return Program(
-        tuple(merger.work), tuple(targets), tuple(weights), merger.hidden, rows,
-        jnp.asarray(constant),
-    )  # fmt: skip
+        work=tuple(merger.work),
+        targets=tuple(targets),
+        weights=tuple(weights),
+        hidden=merger.hidden,
+        rows=rows,
+        constant=jnp.asarray(constant),
+    )
 
 
-def _labels(tables: list[Any]) -> list[Any]:
+def _labels(tables: Sequence[Array | np.ndarray | None]) -> list[np.ndarray | None]:
     """Number the entries of several tables along their first axis, equal ones alike."""
     there = [np.asarray(t).reshape(len(t), -1) for t in tables if t is not None]
     if not there:

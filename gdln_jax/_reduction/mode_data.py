@@ -3,13 +3,16 @@
 Where modes do not meet in the loss the examples of a block collapse to one. Host code in NumPy.
 """
 
+import functools
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from gdln_jax._data.packed import OutputTable, PackedData
-from gdln_jax._graph import Graph
+from gdln_jax._graph import Bundle, Graph, NodeClass
 from gdln_jax._reduction.activities import Links, Part, links
 from gdln_jax._reduction.frames import Frames
 from gdln_jax._reduction.loss import ModeData, ModeTable
@@ -42,65 +45,73 @@ def make_mode_data(data: PackedData, frames: Frames) -> ModeData:
     graph = data.graph
     found = links(data)
     inputs = [_seen_inputs(data, found, frames, k) for k in range(len(graph.bundles))]
-    masks = [
-        np.stack([_fits(frames, graph.edge_index[name]) for name in bundle.edges])
-        for bundle in graph.bundles
-    ]
+    fits = [np.any(u, axis=0) & np.any(v, axis=0) for u, v in zip(frames.u, frames.v, strict=True)]
     signs = _signs(frames)
     shared = {
-        key: _instance_frames(graph, key[1], found.incoming[c], frames, signs)
-        for c, key in enumerate(graph.classes)
+        key: _instance_frames(graph, key[1], parts, frames, signs)
+        for key, parts in zip(graph.classes, found.incoming, strict=True)
     }
-    ends = set(graph.outputs)
-    readouts = []
-    for bundle in graph.bundles:
-        readout = None
-        if any(graph.edge(name).target in ends for name in bundle.edges):
-            shown = frames.u if shared[bundle.target] is None else signs
-            rows = [shown[graph.edge_index[name]] for name in bundle.edges]
-            kept = [graph.edge(name).target in ends for name in bundle.edges]
-            readout = np.stack([row * keep for row, keep in zip(rows, kept, strict=True)])
-        readouts.append(readout)
-    # What no mode can reach, summed as squares: a difference of sums could fall below 0.
-    constant = sum(_host(table).half_square() for table in data.silent if table is not None)
-    outputs = []
-    for key, table in zip(graph.classes, data.outputs, strict=True):
-        seen, rotations = None, shared[key]
-        if table is not None:
-            seen = _host(table)
-            if rotations is not None:
-                there = rotations[seen.instance]
-                target = np.einsum("pby,pym->pbm", seen.target, there)
-                constant += seen.half_square(np.einsum("pbm,pym->pby", target, there))
-                seen = seen._replace(target=target)
-        outputs.append(seen)
-    if all(rotations is not None for rotations in shared.values()):
+    outputs, constant = _seen_outputs(data, shared)
+    if all(there is not None for there in shared.values()):
         inputs, outputs, constant = _collapse(data, found, inputs, outputs, constant)
     return ModeData(
         graph,
-        tuple(None if x is None else jnp.asarray(x) for x in inputs),
-        data.stages,
-        data.counts,
-        tuple(jnp.asarray(mask) for mask in masks),
-        tuple(None if r is None else jnp.asarray(r) for r in readouts),
-        tuple(
+        inputs=tuple(None if x is None else jnp.asarray(x) for x in inputs),
+        stages=data.stages,
+        counts=data.counts,
+        masks=tuple(
+            jnp.asarray(np.stack([fits[graph.edge_index[e]] for e in bundle.edges]).astype(float))
+            for bundle in graph.bundles
+        ),
+        readouts=tuple(
+            _readout(graph, bundle, frames.u if shared[bundle.target] is None else signs)
+            for bundle in graph.bundles
+        ),
+        outputs=tuple(
             None if table is None else _to_device(table, count)
             for table, count in zip(outputs, data.counts, strict=True)
         ),
-        jnp.asarray(constant),
+        constant=jnp.asarray(constant),
     )
 
 
 def _to_device(table: _Table, count: int) -> ModeTable:
     trivial = np.array_equal(table.instance, np.arange(count))
-    instance = None if trivial else jnp.asarray(table.instance)
     return ModeTable(
-        instance=instance, target=jnp.asarray(table.target), weight=jnp.asarray(table.weight)
+        instance=None if trivial else jnp.asarray(table.instance),
+        target=jnp.asarray(table.target),
+        weight=jnp.asarray(table.weight),
     )
 
 
-def _fits(frames: Frames, edge: int) -> np.ndarray:
-    return (np.any(frames.u[edge], axis=0) & np.any(frames.v[edge], axis=0)).astype(float)
+def _readout(graph: Graph, bundle: Bundle, shown: Sequence[np.ndarray]) -> Array | None:
+    """How the edges of a bundle show in outputs, `shown` per edge; 0 for edges to hidden nodes."""
+    ends = [graph.edge(name).target in graph.outputs for name in bundle.edges]
+    if not any(ends):
+        return None
+    rows = [shown[graph.edge_index[name]] for name in bundle.edges]
+    return jnp.asarray(np.stack([row * end for row, end in zip(rows, ends, strict=True)]))
+
+
+def _seen_outputs(
+    data: PackedData, shared: Mapping[NodeClass, np.ndarray | None]
+) -> tuple[list[_Table | None], float]:
+    """What predictions are compared with, in shared frames where there are any; and the rest.
+
+    The rest is the loss that no mode can change, summed as squares: a difference of sums could fall
+    below 0.
+    """
+    rest = sum(_host(table).half_square() for table in data.silent if table is not None)
+    outputs: list[_Table | None] = []
+    for key, table in zip(data.graph.classes, data.outputs, strict=True):
+        seen, there = None if table is None else _host(table), shared[key]
+        if seen is not None and there is not None:
+            frame = there[seen.instance]
+            target = np.einsum("pby,pym->pbm", seen.target, frame)
+            rest += seen.half_square(np.einsum("pbm,pym->pby", target, frame))
+            seen = seen._replace(target=target)
+        outputs.append(seen)
+    return outputs, rest
 
 
 def _seen_inputs(data: PackedData, found: Links, frames: Frames, k: int) -> np.ndarray | None:
@@ -116,17 +127,29 @@ def _seen_inputs(data: PackedData, found: Links, frames: Frames, k: int) -> np.n
     return seen.reshape(*stage.shape, *seen.shape[1:])
 
 
-def _signs(frames: Frames) -> np.ndarray:
-    """Per edge and mode the sign of U's column beside one of u and -u that is always the same.
+def _orientation(vectors: np.ndarray, seed: int) -> np.ndarray:
+    """The sign (mode,) of each column of `vectors` (_, mode) beside the one chosen of x and -x.
 
-    0 for empty columns.
+    A mode is the same for x and -x, but arrays that are to be compared need one of the two, chosen
+    by the vector alone. The one chosen has a positive inner product with a fixed random vector g.
+    Rounding does not change this choice, since g x is 0 for no vector that occurs. A rule about
+    entries (the largest is positive) fails: the entries of (1, -1) tie up to rounding.
     """
-    generic = np.random.default_rng(4).uniform(0.5, 1.5, size=max(map(len, frames.u)))
-    signs = []
-    for u in frames.u:
-        along = generic[: len(u)] @ u
-        signs.append(np.where(np.any(u, axis=0), np.where(along < 0, -1.0, 1.0), 0.0))
-    return np.stack(signs)
+    return np.where(_generic(len(vectors), seed) @ vectors < 0, -1.0, 1.0)
+
+
+@functools.cache
+def _generic(size: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(0.5, 1.5, size=size)
+
+
+def _signs(frames: Frames) -> list[np.ndarray]:
+    """Per edge the signs (mode,) of the columns of U_e beside the chosen ones; 0 for empty ones.
+
+    An edge has one sign for all predictions that it takes part in, so that U_e = f diag(sign) in
+    whatever frame f it shares with the other edges of a prediction.
+    """
+    return [np.any(u, axis=0) * _orientation(u, seed=4) for u in frames.u]
 
 
 def _instance_frames(
@@ -134,27 +157,24 @@ def _instance_frames(
     width: int,
     incoming: list[list[Part]],
     frames: Frames,
-    signs: np.ndarray,
+    signs: list[np.ndarray],
 ) -> np.ndarray | None:
     """Frame (instance, width, mode) of each prediction of one class; None where none will do.
 
     One frame must serve all edges that are active together in a prediction, up to signs.
     """
-    ends = set(graph.outputs)
-    zero = np.zeros((width, frames.modes))
-    known: dict[tuple[int, ...], np.ndarray | None] = {}
+    known: dict[tuple[int, ...], np.ndarray | None] = {(): np.zeros((width, frames.modes))}
     every = [
-        tuple(sorted({e for e, *_ in parts if graph.edges[e].target in ends})) for parts in incoming
+        tuple(sorted({p.edge for p in parts if graph.edges[p.edge].target in graph.outputs}))
+        for parts in incoming
     ]
-    if not any(every):
-        return zero[None][:0]
     for edges in every:
         if edges not in known:
-            columns = [frames.u[e] * signs[e] for e in edges]
-            known[edges] = _common_frame(columns) if edges else zero
-    stack = [known[edges] for edges in every]
-    there = [frame for frame in stack if frame is not None]
-    return np.stack(there) if len(there) == len(stack) else None
+            known[edges] = _common_frame([frames.u[e] * signs[e] for e in edges])
+    stack = [frame for edges in every if (frame := known[edges]) is not None]
+    if len(stack) < len(every):
+        return None
+    return np.stack(stack) if stack else np.zeros((0, width, frames.modes))
 
 
 def _common_frame(columns: list[np.ndarray]) -> np.ndarray | None:
@@ -211,49 +231,59 @@ def _collapse(
 def _reference_rows(
     data: PackedData, found: Links, inputs: list[np.ndarray | None]
 ) -> tuple[list[list[np.ndarray]], list[np.ndarray | None]] | None:
-    """Per activity the one row vector (row, mode) that all its inputs share up to sign, if any."""
-    graph = data.graph
-    classes = list(graph.classes)
-    ends = [c for c, key in enumerate(classes) if key[0] == 0]
-    seen_by: dict[tuple[int, int], np.ndarray] = {}
-    for k, x in enumerate(inputs):
-        stage = data.stages[k]
-        if x is not None and stage is not None:
-            source, edge, gate, _ = stage.pairs()
-            flat = x.reshape(-1, *x.shape[2:])
-            for p in np.flatnonzero(gate):
-                name = graph.bundles[k].edges[edge[p]]
-                seen_by[graph.edge_index[name], int(source[p])] = flat[p]
-    signs = np.random.default_rng(3).uniform(0.5, 1.5, size=(data.rows, 1))
-    seen_by = {key: _canonical(rows, signs) for key, rows in seen_by.items()}
-    rows_of: list[list[np.ndarray]] = [[] for _ in classes]
-    for c, row in enumerate(found.incoming):
-        for parts in row:
-            here: np.ndarray | None = None
-            for edge, _, s, a in parts:
-                more = seen_by[edge, a] if (edge, a) in seen_by and s in ends else rows_of[s][a]
-                here = more if here is None else _common(here, more)
-                if here is None:
-                    return None
-            rows_of[c].append(here if here is not None else np.zeros((data.rows, 0)))
+    """The row vector that all inputs of an activity share up to sign, and each input beside it.
+
+    The first is (row, mode) per class and activity. The second are inputs with one row instead:
+    the root mean square over rows, with the sign beside that vector. None where two inputs of an
+    activity differ.
+    """
+    rows_of = _shared_rows(found, _seen_by_edge(data, inputs))
+    if rows_of is None:
+        return None
+    classes = list(data.graph.classes)
     small: list[np.ndarray | None] = []
-    for k, x in enumerate(inputs):
-        if x is None:
+    for bundle, stage, x in zip(data.graph.bundles, data.stages, inputs, strict=True):
+        if x is None or stage is None:
             small.append(None)
             continue
-        stage = data.stages[k]
-        assert stage is not None
-        _, _, _, target = stage.pairs()
-        c = classes.index(graph.bundles[k].target)
-        shared_rows = np.stack([rows_of[c][i] for i in target.tolist()]).reshape(x.shape)
-        sign = np.sign(np.sum(x * shared_rows, axis=2, keepdims=True))
+        there = rows_of[classes.index(bundle.target)]
+        shared = np.stack([there[i] for i in stage.pairs().target.tolist()]).reshape(x.shape)
+        sign = np.sign(np.sum(x * shared, axis=2, keepdims=True))
         small.append(sign * np.sqrt(np.mean(x**2, axis=2, keepdims=True)))
     return rows_of, small
 
 
-def _canonical(rows: np.ndarray, generic: np.ndarray) -> np.ndarray:
-    """One of x and -x, always the same, per mode."""
-    return rows * np.where(np.sum(rows * generic, axis=0) < 0, -1.0, 1.0)
+def _seen_by_edge(
+    data: PackedData, inputs: list[np.ndarray | None]
+) -> dict[tuple[int, int], np.ndarray]:
+    """Inputs (row, mode) by edge and distinct activity of its source, up to sign."""
+    seen: dict[tuple[int, int], np.ndarray] = {}
+    for bundle, stage, x in zip(data.graph.bundles, data.stages, inputs, strict=True):
+        if x is not None and stage is not None:
+            pairs, flat = stage.pairs(), x.reshape(-1, *x.shape[2:])
+            for p in np.flatnonzero(pairs.gate):
+                edge = data.graph.edge_index[bundle.edges[pairs.edge[p]]]
+                seen[edge, int(pairs.source[p])] = flat[p] * _orientation(flat[p], seed=3)
+    return seen
+
+
+def _shared_rows(
+    found: Links, seen: Mapping[tuple[int, int], np.ndarray]
+) -> list[list[np.ndarray]] | None:
+    """Per class and activity what its inputs have in common (row, mode); None if two differ."""
+    rows_of: list[list[np.ndarray]] = [[] for _ in found.incoming]
+    for c, activities in enumerate(found.incoming):
+        for parts in activities:
+            here: np.ndarray | None = None
+            for part in parts:
+                of_source = rows_of[part.source_class]
+                first = (part.edge, part.source) in seen
+                more = seen[part.edge, part.source] if first else of_source[part.source]
+                here = more if here is None else _common(here, more)
+                if here is None:
+                    return None
+            rows_of[c].append(here if here is not None else np.zeros((0, 0)))
+    return rows_of
 
 
 def _common(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
