@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from gdln_jax import Graph
 from gdln_jax._checks import check_integer
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._data.schedule import Schedule
-from gdln_jax._graph import Graph
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._network.model import AbstractModel, Pairs
 
