@@ -4,8 +4,6 @@ System: two layers, any weights, whitened input (tests/README), the Riccati solu
 (1998) and Braun et al. (2022). The ODE is solved at 1e-13, the maps compared to 1e-9.
 """
 
-import itertools
-
 import diffrax
 import jax
 import jax.numpy as jnp
@@ -44,10 +42,10 @@ def possible(widths, lam):
     return lam == 0 or (widths[2] if lam > 0 else widths[0]) >= widths[1]
 
 
-QUICK = [((3, 2, 5), 0.4), ((3, 2, 5), -0.4), ((2, 5, 3), 0.0), ((3, 3, 3), 0.4)]
+QUICK = [((3, 2, 5), 0.4), ((3, 2, 5), -0.4), ((2, 5, 3), 0.0)]
 CASES = [
     pytest.param(widths, lam, marks=() if (widths, lam) in QUICK else pytest.mark.slow)
-    for widths in [*itertools.permutations((2, 3, 5)), (3, 3, 3)]
+    for widths in [(3, 2, 5), (2, 5, 3), (5, 3, 2), (3, 3, 3)]  # each layer is each size once
     for lam in (-0.4, 0.0, 0.4)
     if possible(widths, lam)
 ]
