@@ -61,6 +61,7 @@ def failed(found):
 
 
 # ---------------------------------------------------------------- the recipe
+@pytest.mark.slow
 def test_the_command_writes_table_and_data_and_passes(gdln, tmp_path):
     done = gdln("--quick")
     assert done.exit_code == 0, done.output
@@ -83,6 +84,7 @@ def test_the_command_writes_table_and_data_and_passes(gdln, tmp_path):
         assert all("long_name" in data[name].attrs for name in data.data_vars)
 
 
+@pytest.mark.slow
 def test_the_verdicts_are_those_of_science_5(found):
     made = claims.rows(found)
     assert {c.key: c.verdict for c in made} == VERDICTS
@@ -94,6 +96,7 @@ def test_the_verdicts_are_those_of_science_5(found):
 
 
 # Limits with which R would be right in other set-ups, and in how many, against what was measured.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "value", "claim", "count"),
     [
@@ -115,6 +118,7 @@ def test_a_tampered_limit_makes_checks_fail(found, monkeypatch, limit, value, cl
     assert all(name.startswith(f"verdict: {claim} ") for name in bad)
 
 
+@pytest.mark.slow
 def test_set_ups_that_change_places_make_checks_fail(found):
     """`equation`: the one that must hold does not, another does, the third is not a number."""
     made = claims.rows(found)
@@ -149,6 +153,7 @@ def test_a_fraction_is_allowed_two_standard_errors():
             assert case.check("c").passed == passed, (value, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "names"),
     [
@@ -164,6 +169,7 @@ def test_a_wrong_simulation_makes_a_check_fail(found, change, names):
         assert any(one.startswith(name) for one in bad)
 
 
+@pytest.mark.slow
 def test_wrong_references_gates_and_momentum_are_found(found):
     assert "depth: loser/winner .81, .1124, .00167" in failed(
         dataclasses.replace(found, depth_race=found.depth_race + 1e-7)

@@ -37,6 +37,7 @@ def test_the_drawing_of_the_reduction_page():
     assert {name for path in drawn["paths"] for name in path} <= {e.name for e in graph.edges}
 
 
+@pytest.mark.slow
 def test_reduction_page(capsys):
     scope = run("reduction")
     printed = capsys.readouterr().out

@@ -115,9 +115,9 @@ def test_loss_and_gradient_are_those_of_the_gated_network(tiny, loss, kind, bias
         net = jax.tree.map(lambda w: w + 0.1 * jnp.cos(jnp.arange(w.size)).reshape(w.shape), net)
     gated = gdln.images.to_gated(net, task.graph)
     engine = gdln.mse if loss == "mse" else gdln.cross_entropy
-    value, theirs = jax.value_and_grad(engine)(gated, task.data)
+    value, theirs = jax.jit(jax.value_and_grad(engine))(gated, task.data)
     theirs = plain(task, gdln.images.from_gated(theirs.weights, 3, layers, bias=bias))
-    ours_value, ours = _step.full_gradient(
+    ours_value, ours = jax.jit(_step.full_gradient, static_argnums=4)(
         plain(task, net), t.inputs(jnp.asarray(tiny.values())), jnp.asarray(tiny.labels),
         _step.route_table(rows_only), loss,
     )  # fmt: skip
@@ -138,7 +138,8 @@ def test_routes_one_by_one_cost_what_all_of_them_masked_do(monkeypatch, loss, sa
     found = []
     for many in (0, 5):
         monkeypatch.setattr(_step, "_WHOLE", many)
-        found.append(_step.full_gradient(net, x, labels, _step.route_table(pattern), loss))
+        one = jax.jit(lambda *arrays: _step.full_gradient(*arrays, loss))  # traced with this many
+        found.append(one(net, x, labels, _step.route_table(pattern)))
     for a, b in zip(*map(jax.tree.leaves, found), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-14)  # rounding of sums in another order
 
@@ -155,9 +156,9 @@ def test_momentum_steps_are_optax_steps(tiny):
         optimizer=optax.sgd(0.1, momentum=0.9),
     )  # fmt: skip
     inside = _inward(net, t)
-    velocity = jax.tree.map(jnp.zeros_like, inside)
+    velocity, step = jax.tree.map(jnp.zeros_like, inside), jax.jit(_step.step, static_argnums=6)
     for _ in range(7):
-        inside, velocity, _ = _step.step(
+        inside, velocity, _ = step(
             inside, velocity, jnp.asarray(tiny.values()), jnp.asarray(tiny.labels),
             _step.route_table(task.meta["pattern"]), (0.1, 0.9, 1.0), "mse",
         )  # fmt: skip
@@ -191,7 +192,8 @@ def test_compressed_images_have_the_loss_of_all(digits, kind):
     )
     assert small.data.num_examples <= 6 * (64 + 10 + 1)
     net = gdln.GatedNetwork.init(whole.graph, gdln.init.xavier(1.0), key=KEY)
-    (a, da), (b, db) = (jax.value_and_grad(gdln.mse)(net, task.data) for task in (whole, small))
+    both = jax.jit(jax.value_and_grad(gdln.mse))
+    (a, da), (b, db) = (both(net, task.data) for task in (whole, small))
     assert float(a) == pytest.approx(float(b), rel=1e-12)
     for x, y in zip(jax.tree.leaves(da), jax.tree.leaves(db), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-11)

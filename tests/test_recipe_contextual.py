@@ -22,6 +22,7 @@ def failed(options, runs):
     return {check.name for check in checks if not check.passed}
 
 
+@pytest.mark.slow
 def test_all_checks_pass_and_the_picture_is_drawn(quick, monkeypatch):
     options, runs = quick
     monkeypatch.setattr(contextual, "simulate", lambda *_: runs)
@@ -34,6 +35,7 @@ def test_all_checks_pass_and_the_picture_is_drawn(quick, monkeypatch):
     assert all("long_name" in result.data[name].attrs for name in result.data.data_vars)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "gated"])
 def test_every_check_can_fail(quick, kind):
     options, runs = quick
@@ -62,6 +64,7 @@ def test_every_check_can_fail(quick, kind):
     }
 
 
+@pytest.mark.slow
 def test_another_mean_loss_fails(quick):
     options, runs = quick
     other = replace(runs["linear"], examples=runs["linear"].examples + 0.02)

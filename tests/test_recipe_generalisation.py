@@ -24,6 +24,7 @@ def failed(options, runs):
     return {check.name for check in checks if not check.passed}
 
 
+@pytest.mark.slow
 def test_all_checks_pass_and_the_picture_is_drawn(quick, monkeypatch):
     options, runs = quick
     monkeypatch.setattr(generalisation, "simulate", lambda *_: runs)
@@ -40,6 +41,7 @@ def test_all_checks_pass_and_the_picture_is_drawn(quick, monkeypatch):
     assert set(np.unique(result.data["kind"])) == {"random", "cyclic", "blocks"}
 
 
+@pytest.mark.slow
 def test_every_check_can_fail(quick):
     options, runs = quick
     seen = set()

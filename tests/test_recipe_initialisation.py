@@ -91,7 +91,7 @@ def test_power_iteration_finds_the_largest_curvature():
     s = sim.setting("orthogonal", 2, 1, 3, (0.5, 1.5), 1, 0, 4, 0.7)
     stacks = jax.tree.map(lambda w: 1.5 * w[0].astype(float), s.starts)
     flat, back = jax.flatten_util.ravel_pytree(stacks)
-    hessian = jax.hessian(lambda w: sim._route_maps.loss(back(w), s.pattern, s.y))(flat)
+    hessian = jax.jit(jax.hessian(lambda w: sim._route_maps.loss(back(w), s.pattern, s.y)))(flat)
     largest = np.abs(np.linalg.eigvalsh(hessian)).max()
     found = float(sim.largest_curvature(stacks, s.pattern, s.y))
     assert found == pytest.approx(largest, rel=0.02)

@@ -23,6 +23,7 @@ def failed(options, runs):
     return {check.name for check in checks if not check.passed}
 
 
+@pytest.mark.slow
 def test_all_checks_pass_and_the_picture_is_drawn(quick, monkeypatch):
     options, runs = quick
     monkeypatch.setattr(sharing, "simulate", lambda *_: runs)
@@ -34,6 +35,7 @@ def test_all_checks_pass_and_the_picture_is_drawn(quick, monkeypatch):
     assert result.data["b_flow"].dims == ("paths", "layer", "point", "mode")
 
 
+@pytest.mark.slow
 def test_every_check_can_fail(quick, monkeypatch):
     options, runs = quick
 

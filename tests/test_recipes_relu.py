@@ -190,11 +190,8 @@ def quick() -> Callable[[str], tuple[Any, Any]]:
     return get
 
 
-SLOW = ("contexts", "more-contexts", "depth")
-EVERY = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in NAMES]
-
-
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_quick_sizes_pass_and_are_written(name: str, quick, tmp_path, monkeypatch):
     room = NAMES[name]
     options, runs = quick(name)
@@ -255,6 +252,7 @@ REFERENCES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_check_of_linear_can_fail(quick, monkeypatch):
     options, runs = quick("linear")
     off = 1 + 1e-7
@@ -281,6 +279,7 @@ def test_every_check_of_linear_can_fail(quick, monkeypatch):
     assert failing("linear", options, runs) == REFERENCES["linear"]
 
 
+@pytest.mark.slow
 def test_every_check_of_margin_can_fail(quick, monkeypatch):
     options, runs = quick("margin")
     changes = [

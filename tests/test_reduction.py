@@ -29,8 +29,8 @@ from scipy.stats import rankdata
 import gdln_jax as gdln
 from gdln_jax import InexactReductionError, InexactReductionWarning, tasks
 
-# Three graphs with ten gatings and frames each: one input, a skip and parallel edges; two inputs and
-# outputs and parallel edges; two inputs and a skip. Gaussian gates open every path, so that one
+# Three graphs with ten gatings and frames each: one input, a skip and parallel edges; two inputs,
+# two outputs and parallel edges; two inputs and a skip. Gaussian gates open every path, so that one
 # program serves a graph; each binary gating has its own.
 GRAPHS = [random_graph(np.random.default_rng(seed)) for seed in (9, 16, 5)]
 QUICK, BINARY = len(GRAPHS), 2 * len(GRAPHS)
@@ -45,7 +45,7 @@ TIMES = np.linspace(0, 10, 6)
 
 
 def system(seed):
-    """Binary gates on every graph twice, then Gaussian ones; distinct and repeated values by turns."""
+    """Binary gates on every graph twice, then Gaussian; distinct and repeated values by turns."""
     rng, graph = np.random.default_rng(seed), GRAPHS[seed % len(GRAPHS)]
     gates = "binary" if seed < BINARY else "normal"
     data = diagonalisable(rng, graph, gates=gates, repeated=seed % 4 >= 2)

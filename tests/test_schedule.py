@@ -54,6 +54,7 @@ class TestFlow:
         np.testing.assert_allclose(weights[:3], np.tile(weights[:1], (3, 1, 1)), atol=1e-15)
         assert np.abs(weights[3] - weights[2]).max() > 1e-3
 
+    @pytest.mark.slow
     def test_the_derivative_in_a_switching_time(self):
         # d/dt_1 of the last loss, against central differences, and across saved times.
         ts = np.array([0, 0.7, 1.5, 2.5])
