@@ -20,6 +20,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 import jax
 import pytest
 from hypothesis import HealthCheck, settings
+from typer.testing import CliRunner
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_default_matmul_precision", "highest")
@@ -142,6 +143,16 @@ def shared_data() -> Path:
 def key() -> jax.Array:
     """The key from which a test that needs randomness starts."""
     return jax.random.key(20220721)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Runs the command in this process, so that it can be given runs that there are already."""
+    # The one way in: `gdln_jax.__main__` ends the process.
+    from gdln_jax._cli import main as cli
+
+    monkeypatch.setattr(cli._machine, "prepare", lambda: None)  # JAX's flags stay alone
+    return lambda *words: CliRunner().invoke(cli.app, [*words], env={"COLUMNS": "250"})
 
 
 @pytest.fixture(scope="session")

@@ -5,54 +5,56 @@ quick size runs once, through all experiments; what tampers with it reuses that 
 """
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
-from typer.testing import CliRunner
 
 from gdln_jax import race
-from gdln_jax._cli import main as cli
-from gdln_jax.recipes import OptionError, claims
-from gdln_jax.recipes import _claims_measured as measured
-from gdln_jax.recipes import _claims_theory as theory
-from gdln_jax.recipes._claims_measured import loser_to_winner, views_learned
-from gdln_jax.recipes._claims_table import FAILS, HOLDS, SOMETIMES, Case, Claim, markdown
-from gdln_jax.recipes._options import with_values
+
+# The parts have known answers of their own, and their limits are tampered with.
+from gdln_jax.recipes import (
+    OptionError,
+    _claims_measured,
+    _claims_table,
+    _claims_theory,
+    claims,
+    reproduce,
+)
+
+measured, table, theory = _claims_measured, _claims_table, _claims_theory
 
 # What SCIENCE 5 says of each claim.
 VERDICTS = {
-    "equation": SOMETIMES,
-    "exponential": SOMETIMES,
-    "losers": FAILS,
-    "ratio": SOMETIMES,
-    "rule": SOMETIMES,
-    "seeds": SOMETIMES,
-    "coverage": SOMETIMES,
-    "shared": SOMETIMES,
-    "entropy": FAILS,
-    "momentum": SOMETIMES,
-    "depth": HOLDS,
-    "relu": SOMETIMES,
+    "equation": table.SOMETIMES,
+    "exponential": table.SOMETIMES,
+    "losers": table.FAILS,
+    "ratio": table.SOMETIMES,
+    "rule": table.SOMETIMES,
+    "seeds": table.SOMETIMES,
+    "coverage": table.SOMETIMES,
+    "shared": table.SOMETIMES,
+    "entropy": table.FAILS,
+    "momentum": table.SOMETIMES,
+    "depth": table.HOLDS,
+    "relu": table.SOMETIMES,
 }
 
 
 @pytest.fixture(scope="module")
 def found():
     """All experiments at the quick size."""
-    return claims.measure(with_values(claims.Options, claims.QUICK))
+    return claims.measure(claims.Options(**claims.QUICK))
 
 
 @pytest.fixture
-def gdln(monkeypatch, tmp_path, found):
+def gdln(monkeypatch, tmp_path, command, found):
     """Runs the command in an empty folder, on the experiments that there are already."""
-    monkeypatch.setattr(cli._machine, "prepare", lambda: None)
     monkeypatch.setattr(claims, "measure", lambda *_: found)
     monkeypatch.chdir(tmp_path)
-    return lambda *words: CliRunner().invoke(
-        cli.app, ["reproduce", "claims", *words], env={"COLUMNS": "250"}
-    )
+    return lambda *words: command("reproduce", "claims", *words)
 
 
 def failed(found):
@@ -80,7 +82,9 @@ def test_the_command_writes_table_and_data_and_passes(gdln, tmp_path):
         # The verdicts follow from the data alone.
         for key, verdict in zip(data["claim"].values, data["claim_verdict"].values, strict=True):
             part = data["case_holds"].values[data["case_claim"].values == key].mean()
-            assert verdict == (HOLDS if part == 1 else SOMETIMES if part else FAILS)
+            assert verdict == (
+                table.HOLDS if part == 1 else table.SOMETIMES if part else table.FAILS
+            )
         assert all("long_name" in data[name].attrs for name in data.data_vars)
 
 
@@ -149,7 +153,7 @@ def test_a_fraction_is_allowed_two_standard_errors():
         (np.nan, False, False),
     ):
         for expected, passed in ((True, right), (False, wrong)):
-            case = Case.fraction("a", value, error, limits, 16, expected)
+            case = table.Case.fraction("a", value, error, limits, 16, expected)
             assert case.check("c").passed == passed, (value, expected)
 
 
@@ -188,39 +192,40 @@ def test_wrong_references_gates_and_momentum_are_found(found):
 
 
 def test_options_are_checked():
-    for text, message in (
+    options: dict[str, Any]
+    for options, message in (
         ({"seeds": 1}, "seeds must be at least 2"),
         ({"smallest_step": 1.0}, "smallest_step must lie"),
         ({"grid": 2}, "grid must be at least 5"),
     ):
         with pytest.raises(OptionError, match=message):
-            with_values(claims.Options, text)
+            reproduce("claims", **options)
 
 
 # ---------------------------------------------------------------- its parts
 def test_verdict_and_table():
-    good = Case.of("a", [1.0, 2.0, 3.0], (1.5, 2.5), True)
-    bad = Case.of("b|c", [np.nan], (0.0, np.inf), False)
+    good = table.Case.of("a", [1.0, 2.0, 3.0], (1.5, 2.5), True)
+    bad = table.Case.of("b|c", [np.nan], (0.0, np.inf), False)
     assert (good.value, good.spread, good.runs) == (2.0, (1.5, 2.5), 3)
     assert good.holds
     assert not bad.holds
 
     def claim(*cases):
-        return Claim("k", "R says.", "Done.", "x", cases, "True is.")
+        return table.Claim("k", "R says.", "Done.", "x", cases, "True is.")
 
-    assert claim(good).verdict == HOLDS
-    assert claim(good, bad).verdict == SOMETIMES
-    assert claim(bad).verdict == FAILS
-    text = markdown([claim(good, bad)])
+    assert claim(good).verdict == table.HOLDS
+    assert claim(good, bad).verdict == table.SOMETIMES
+    assert claim(bad).verdict == table.FAILS
+    text = table.markdown([claim(good, bad)])
     assert "| 1 | R says. | **holds under conditions** | True is. |" in text
     assert "| b\\|c | nan | 1 | ≥ 0 | no |" in text
     assert "(1 of 2 set-ups)" in text
 
 
 def test_views_learned_and_loser():
-    assert views_learned(np.array([1.0, 0.0, 0.0])) == pytest.approx(1 / 3)
-    assert views_learned(np.ones((2, 3))) == pytest.approx([1.0, 1.0])
-    assert loser_to_winner(np.array([0.2, 0.5, 0.4])) == pytest.approx(0.4)
+    assert measured.views_learned(np.array([1.0, 0.0, 0.0])) == pytest.approx(1 / 3)
+    assert measured.views_learned(np.ones((2, 3))) == pytest.approx([1.0, 1.0])
+    assert measured.loser_to_winner(np.array([0.2, 0.5, 0.4])) == pytest.approx(0.4)
 
 
 def test_rules_by_the_exact_frozen_state():

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
-from typer.testing import CliRunner
 
+# What it reads and refuses, without the command around it.
 from gdln_jax._cli import drawing as _drawing
-from gdln_jax._cli import main as cli
 from gdln_jax.recipes import OptionError
 
 GOOD = """\
@@ -58,12 +57,12 @@ def test_python(tmp_path):
     assert not drawing.horizontal
 
 
-def test_the_command_draws_each_format(file, tmp_path, monkeypatch):
+def test_the_command_draws_each_format(file, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
     for kind, start in starts.items():
         words = [] if kind == "png" else ["--out", f"pictures/net.{kind}"]
-        done = CliRunner().invoke(cli.app, ["draw", str(file), *words])
+        done = command("draw", str(file), *words)
         assert done.exit_code == 0, done.output
         picture = tmp_path / (f"pictures/net.{kind}" if words else f"net.{kind}")
         assert picture.read_bytes().startswith(start)
@@ -155,9 +154,11 @@ def test_edges_below_a_table_are_explained(file):
         (["net.toml", "--out", "net.toml/x.png"], "is a file"),
     ],
 )
-def test_what_cannot_be_drawn_is_exit_code_2_and_leaves_nothing(file, monkeypatch, words, message):
+def test_what_cannot_be_drawn_is_exit_code_2_and_leaves_nothing(
+    file, monkeypatch, command, words, message
+):
     monkeypatch.chdir(file.parent)
-    done = CliRunner().invoke(cli.app, ["draw", *words], env={"COLUMNS": "200"})
+    done = command("draw", *words)
     assert done.exit_code == 2
     assert message in " ".join(done.output.split())
     assert [path.name for path in file.parent.iterdir()] == ["net.toml"]
@@ -170,14 +171,15 @@ def test_a_node_whose_name_is_no_text_is_refused(tmp_path):
         _drawing.read_drawing(file)
 
 
-def test_the_picture_stands_beside_its_file_and_replaces_only_its_like(file, tmp_path, monkeypatch):
+def test_the_picture_stands_beside_its_file_and_replaces_only_its_like(
+    file, tmp_path, monkeypatch, command
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere").mkdir()
     moved = file.rename(tmp_path / "elsewhere" / "my.toml")
 
     def draw(*words):
-        done = ["draw", "elsewhere/my.toml", *words]
-        return CliRunner().invoke(cli.app, done, env={"COLUMNS": "200"})
+        return command("draw", "elsewhere/my.toml", *words)
 
     for _ in range(2):  # its own is replaced
         assert draw().exit_code == 0

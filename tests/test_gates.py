@@ -8,9 +8,7 @@ import optax
 import pytest
 
 import gdln_jax as gdln
-from gdln_jax import relu, tasks
-from gdln_jax._data.gated import GatedData
-from gdln_jax._graph import Graph
+from gdln_jax import GatedData, Graph, relu, tasks
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.relu import _gates_choice
 

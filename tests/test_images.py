@@ -18,9 +18,9 @@ import pytest
 import scipy.ndimage
 
 import gdln_jax as gdln
-from gdln_jax.images import _checkpoint, _step, _training
-from gdln_jax.images._evaluate import take_outputs
-from gdln_jax.images._training import _inward, _outward
+
+# The step, what training keeps of permutations, and files half-written.
+from gdln_jax.images import _checkpoint, _evaluate, _step, _training
 
 KEY = jax.random.key(3)
 
@@ -79,13 +79,15 @@ def test_more_domains_than_permutations_are_refused():
 # ---------------------------------------------------------------- the step = GatedNetwork
 def plain(task, net):
     """The network in base coordinates of the labels, as the step has it."""
-    last = take_outputs(net.decoders[-1], task.meta["transforms"].outputs)
+    last = _evaluate.take_outputs(net.decoders[-1], task.meta["transforms"].outputs)
     out = net.__class__(
         net.encoders, net.hidden, (*net.decoders[:-1], last), net.encoder_biases,
         net.hidden_biases, net.decoder_biases, net.slope,
     )  # fmt: skip
     if net.decoder_biases:
-        row = take_outputs(net.decoder_biases[-1][..., None], task.meta["transforms"].outputs)
+        row = _evaluate.take_outputs(
+            net.decoder_biases[-1][..., None], task.meta["transforms"].outputs
+        )
         out = out.__class__(
             out.encoders, out.hidden, out.decoders, out.encoder_biases, out.hidden_biases,
             (*net.decoder_biases[:-1], row[..., 0]), out.slope,
@@ -138,7 +140,8 @@ def test_routes_one_by_one_cost_what_all_of_them_masked_do(monkeypatch, loss, sa
     found = []
     for many in (0, 5):
         monkeypatch.setattr(_step, "_WHOLE", many)
-        one = jax.jit(lambda *arrays: _step.full_gradient(*arrays, loss))  # traced with this many
+        # A function of its own, so that it is traced with this many.
+        one = jax.jit(lambda net, x, y, table: _step.full_gradient(net, x, y, table, loss))
         found.append(one(net, x, labels, _step.route_table(pattern)))
     for a, b in zip(*map(jax.tree.leaves, found), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-14)  # rounding of sums in another order
@@ -155,7 +158,7 @@ def test_momentum_steps_are_optax_steps(tiny):
         gdln.images.to_gated(net, task.graph), task.data, steps=7,
         optimizer=optax.sgd(0.1, momentum=0.9),
     )  # fmt: skip
-    inside = _inward(net, t)
+    inside = _training._inward(net, t)
     velocity, step = jax.tree.map(jnp.zeros_like, inside), jax.jit(_step.step, static_argnums=6)
     for _ in range(7):
         inside, velocity, _ = step(
@@ -163,7 +166,9 @@ def test_momentum_steps_are_optax_steps(tiny):
             _step.route_table(task.meta["pattern"]), (0.1, 0.9, 1.0), "mse",
         )  # fmt: skip
     theirs = gdln.images.from_gated(run.final.weights, 2, bias=False)
-    for a, b in zip(jax.tree.leaves(_outward(inside, t)), jax.tree.leaves(theirs), strict=True):
+    for a, b in zip(
+        jax.tree.leaves(_training._outward(inside, t)), jax.tree.leaves(theirs), strict=True
+    ):
         np.testing.assert_allclose(a, b, atol=1e-12)
 
 
@@ -171,7 +176,9 @@ def test_absorbing_permutations_is_the_identity_there_and_back(tiny):
     t = gdln.images.make_transforms("permutation", 3, (3, 3), 4, key=KEY)
     net = gdln.images.RoutedNetwork.init(3, 9, 4, width=5, key=KEY, dtype="float64")
     for a, b in zip(
-        jax.tree.leaves(_outward(_inward(net, t), t)), jax.tree.leaves(net), strict=True
+        jax.tree.leaves(_training._outward(_training._inward(net, t), t)),
+        jax.tree.leaves(net),
+        strict=True,
     ):
         np.testing.assert_array_equal(a, b)
     x = jnp.asarray(tiny.values())
@@ -410,7 +417,7 @@ def test_the_largest_stable_rate_is_that_of_the_hessian(tiny):
     pattern = np.array([[1, 0], [1, 1]])
     net = gdln.images.RoutedNetwork.init(2, 9, 4, width=3, gain=3, key=KEY, dtype="float64")
     settings = gdln.images.Settings(momentum=0.5)
-    inside, unravel = jax.flatten_util.ravel_pytree(_inward(net, t))
+    inside, unravel = jax.flatten_util.ravel_pytree(_training._inward(net, t))
     x, labels = t.inputs(jnp.asarray(tiny.values())), jnp.asarray(tiny.labels)
     table = _step.route_table(pattern)
 

@@ -15,11 +15,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import root_scalar
 
-from gdln_jax import race
-from gdln_jax._data.gated import GatedData
-from gdln_jax._flow import gradient_flow
-from gdln_jax._graph import Graph
-from gdln_jax._network.gated import GatedNetwork
+from gdln_jax import GatedData, GatedNetwork, Graph, gradient_flow, race
 
 RATES = (1.0, 0.9, 0.8)
 START = (0.01, 0.01, 0.01)

@@ -11,12 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gdln_jax import init, race, tasks
-from gdln_jax._data.gated import GatedData
-from gdln_jax._flow import gradient_flow
-from gdln_jax._graph import Graph
-from gdln_jax._network.gated import GatedNetwork
-from gdln_jax._reduction.reduction import Reduction, reduce
+from gdln_jax import (
+    GatedData,
+    GatedNetwork,
+    Graph,
+    Reduction,
+    gradient_flow,
+    init,
+    race,
+    reduce,
+    tasks,
+)
 
 
 def _strengths(model: race.Pathways, u0: np.ndarray) -> dict[str, float]:

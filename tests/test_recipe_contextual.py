@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from gdln_jax.recipes import OptionError, contextual
-from gdln_jax.recipes._options import with_values
+from gdln_jax.recipes import OptionError, contextual, reproduce
 
 
 @pytest.fixture(scope="module")
@@ -98,4 +97,4 @@ def test_reference_values_are_those_of_the_file(reference):
 )
 def test_what_cannot_be_done_is_refused(change, message):
     with pytest.raises(OptionError, match=message):
-        contextual.simulate(with_values(contextual.Options, change))
+        reproduce("contextual", **change)

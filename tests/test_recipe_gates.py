@@ -6,9 +6,10 @@ import equinox as eqx
 import numpy as np
 import pytest
 
-from gdln_jax.recipes import _gates_learned as learning
-from gdln_jax.recipes import gates
-from gdln_jax.recipes._gates_figure import dataset, draw
+# The part on learned gates is checked at its short setting.
+from gdln_jax.recipes import _gates_figure, _gates_learned, gates
+
+figure, learning = _gates_figure, _gates_learned
 
 OPTIONS = gates.Options(**{**gates.QUICK, "seeds": 3, "snapshots": 40})
 
@@ -46,9 +47,9 @@ def test_every_check_can_fail(runs):
 @pytest.mark.slow
 def test_the_picture(runs):
     _, facts = gates.check(OPTIONS, runs)
-    data = dataset(runs, facts)
+    data = figure.dataset(runs, facts)
     assert data["gap"].shape == (6, 2)
-    assert len(draw(data, facts).axes) == 7  # three centroids, their bar, three panels
+    assert len(figure.draw(data, facts).axes) == 7  # three centroids, their bar, three panels
     assert "imitation, not identity" in gates._finding(runs, facts)
 
 
@@ -59,10 +60,10 @@ def test_the_part_on_learned_gates(runs):
     assert all(check.passed for check in checks)
     assert "the faster gating at 6 of 6 margins" in learning.finding(found, numbers)
     _, facts = gates.check(OPTIONS, runs)
-    data = dataset(runs, facts)
+    data = figure.dataset(runs, facts)
     learning.record(data, found)
     assert data["learned_gating"].dims == ("margin", "start")
-    assert len(draw(data, facts, (found, numbers)).axes) == 11  # four panels more
+    assert len(figure.draw(data, facts, (found, numbers)).axes) == 11  # four panels more
     wrong = dataclasses.replace(
         found,
         corners=1.1 * found.corners,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from gdln_jax.recipes import OptionError, generalisation
-from gdln_jax.recipes._options import with_values
+from gdln_jax.recipes import OptionError, generalisation, reproduce
 
 # Fewer networks than QUICK, at the size of the reference.
 SMALL = {"domains": (10,), "seeds": 2}
@@ -15,7 +14,7 @@ SMALL = {"domains": (10,), "seeds": 2}
 
 @pytest.fixture(scope="module")
 def quick():
-    options = with_values(generalisation.Options, SMALL)
+    options = generalisation.Options(**SMALL)
     return options, generalisation.simulate(options)
 
 
@@ -92,4 +91,4 @@ def test_reference_values_are_those_of_the_file(reference):
 )
 def test_what_cannot_be_done_is_refused(change, message):
     with pytest.raises(OptionError, match=message):
-        generalisation.simulate(with_values(generalisation.Options, change))
+        reproduce("generalisation", **change)

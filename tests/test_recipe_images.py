@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from gdln_jax.recipes import OptionError, images
-from gdln_jax.recipes._options import with_values
+from gdln_jax.recipes import OptionError, images, reproduce
 
 
 @pytest.fixture(scope="module")
 def quick():
-    options = with_values(images.Options, {**images.QUICK})
+    options = images.Options(**images.QUICK)
     return options, images.simulate(options)
 
 
@@ -58,7 +57,7 @@ def test_every_check_can_fail(quick):
 )
 def test_what_cannot_be_done_is_refused(change, message):
     with pytest.raises(OptionError, match=message):
-        images.simulate(with_values(images.Options, change))
+        reproduce("images", **change)
 
 
 TINY = {
@@ -68,7 +67,7 @@ TINY = {
 
 
 def test_the_paper_preset_is_the_papers_and_gives_way_to_what_is_set():
-    options = with_values(images.Options, {"preset": "paper", "seeds": 3})
+    options = images.Options(preset="paper", seeds=3)
     settings = options.settings(40, options.count(40, options.steps, 60_000), 1e-9)
     assert (settings.batch_size, settings.learning_rate, settings.momentum) == (8, 1e-4, 0.9)
     assert settings.steps == 1000 * 7500
@@ -78,9 +77,7 @@ def test_the_paper_preset_is_the_papers_and_gives_way_to_what_is_set():
 
 def test_a_recipe_goes_on_from_its_checkpoints(tmp_path, monkeypatch):
     said = []
-    options = with_values(
-        images.Options, {**TINY, "evaluations": 2, "over": "sum", "checkpoint": tmp_path}
-    )
+    options = images.Options(**{**TINY, "evaluations": 2, "over": "sum", "checkpoint": tmp_path})
     first = images.simulate(options, lambda _, text: said.append(text))
     assert said[0].startswith("estimate: about")
     assert {path.name for path in tmp_path.iterdir()} == {
@@ -113,5 +110,5 @@ def test_features_are_those_of_the_recipes_encoder_or_of_the_users(
 
     monkeypatch.setattr("gdln_jax.images.stable_rate", see)
     with pytest.raises(SeenError) as seen:
-        images.run(with_values(images.Options, {**TINY, **change}), encode=encode)
+        images.run(images.Options(**{**TINY, **change}), encode=encode)
     assert seen.value.args == (width, width)

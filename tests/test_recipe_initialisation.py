@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from gdln_jax.recipes import OptionError, initialisation
+from gdln_jax.recipes import OptionError, initialisation, reproduce
 from gdln_jax.recipes import _initialisation_runs as sim
-from gdln_jax.recipes._options import with_values
 
 SMALL = {
     "seeds": 2, "widths": (64, 96), "scales": (0.1, 0.2, 0.6, 1.0, 2.0), "wide_scales": (1.0, 4.0),
@@ -20,7 +19,7 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def small():
-    options = with_values(initialisation.Options, SMALL)
+    options = initialisation.Options(**SMALL)
     return options, initialisation.simulate(options)
 
 
@@ -119,7 +118,7 @@ def test_reference_values_are_those_of_the_file(reference):
 )
 def test_refused_options(change, message):
     with pytest.raises(OptionError, match=message):
-        with_values(initialisation.Options, change)
+        reproduce("initialisation", **change)
 
 
 def test_a_step_that_is_too_large_says_what_to_change():

@@ -12,10 +12,10 @@ import jax
 import numpy as np
 import pytest
 import xarray
-from typer.testing import CliRunner
 
 from gdln_jax import recipes
-from gdln_jax._cli import main as cli
+
+# References and theory are tampered with.
 from gdln_jax.recipes import OptionError, _routing_checks, _routing_runs, routing
 
 # A size at which a run costs little more than its compilation.
@@ -31,13 +31,10 @@ def quick():
 
 
 @pytest.fixture
-def gdln(monkeypatch, tmp_path):
-    """Runs the command in an empty folder and leaves JAX's flags alone."""
-    monkeypatch.setattr(cli._machine, "prepare", lambda: None)
+def gdln(monkeypatch, tmp_path, command):
+    """Runs the command in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    return lambda *words: CliRunner().invoke(
-        cli.app, ["reproduce", "routing", *words], env={"COLUMNS": "200"}
-    )
+    return lambda *words: command("reproduce", "routing", *words)
 
 
 @pytest.fixture

@@ -5,11 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from typer.testing import CliRunner
 
-from gdln_jax._cli import main as cli
-from gdln_jax.recipes import OptionError, sharing
-from gdln_jax.recipes._options import with_values
+from gdln_jax.recipes import OptionError, reproduce, sharing
 
 
 @pytest.fixture(scope="module")
@@ -99,15 +96,16 @@ def test_reference_values_are_those_of_the_file(reference):
 )
 def test_what_cannot_be_done_is_refused(change, message):
     with pytest.raises(OptionError, match=message):
-        with_values(sharing.Options, change)
+        reproduce("sharing", **change)
 
 
-def test_options_that_leave_nothing_to_learn_are_exit_code_2_and_one_line(monkeypatch, tmp_path):
+def test_options_that_leave_nothing_to_learn_are_exit_code_2_and_one_line(
+    monkeypatch, tmp_path, command
+):
     """Strengths that start above their ends: the time to half is inf."""
-    monkeypatch.setattr(cli._machine, "prepare", lambda: None)
     monkeypatch.chdir(tmp_path)
     words = ["reproduce", "sharing", "--set", "domains=2", "--set", "amplitude=3."]
-    done = CliRunner().invoke(cli.app, words, env={"COLUMNS": "250"})
+    done = command(*words)
     assert done.exit_code == 2
     (line,) = [line for line in done.output.splitlines() if "sharing" in line]
     assert "sharing cannot run with amplitude=3.0: the start is too large" in line

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from gdln_jax.recipes import OptionError, xor
-from gdln_jax.recipes._options import with_values
+from gdln_jax.recipes import OptionError, reproduce, xor
 
 
 @pytest.fixture(scope="module")
@@ -119,4 +118,4 @@ def test_reference_values_are_those_of_the_file(reference):
 )
 def test_what_cannot_be_done_is_refused(change, message):
     with pytest.raises(OptionError, match=message):
-        xor.simulate(with_values(xor.Options, change))
+        reproduce("xor", **change)

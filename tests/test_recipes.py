@@ -15,9 +15,9 @@ import xarray
 from matplotlib.figure import Figure
 
 from gdln_jax import recipes
-from gdln_jax.recipes import Check, OptionError, Result, xor
-from gdln_jax.recipes._options import describe, parse, with_values
-from gdln_jax.recipes._run import Told, perform
+
+# What every recipe is run by.
+from gdln_jax.recipes import Check, OptionError, Result, _options, _run, xor
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def result(value: float = 1e-9, figure: Any = Figure) -> Result:
     ],
 )
 def test_texts_are_read_as_the_type_of_their_field(text, expected):
-    options = with_values(Options, parse([text]))
+    options = _options.with_values(Options, _options.parse([text]))
     value = getattr(options, text.split("=")[0])
     assert value == expected
     assert type(value) is type(expected)
@@ -89,16 +89,16 @@ def test_texts_are_read_as_the_type_of_their_field(text, expected):
 )
 def test_what_cannot_be_taken_says_what_can(text, message):
     with pytest.raises(OptionError, match=message):
-        with_values(Options, parse([text]))
+        _options.with_values(Options, _options.parse([text]))
 
 
 def test_the_same_key_twice_is_refused():
     with pytest.raises(OptionError, match="twice"):
-        parse(["seeds=1", "seeds=2"])
+        _options.parse(["seeds=1", "seeds=2"])
 
 
 def test_values_from_python_keep_their_type():
-    assert with_values(Options, {"widths": [1, 2], "rate": 1}).widths == (1, 2)
+    assert _options.with_values(Options, {"widths": [1, 2], "rate": 1}).widths == (1, 2)
     for wrong in (
         {"seeds": 1.5},
         {"seeds": True},
@@ -107,11 +107,11 @@ def test_values_from_python_keep_their_type():
         {"scale": []},
     ):
         with pytest.raises(OptionError, match="takes"):
-            with_values(Options, wrong)
+            _options.with_values(Options, wrong)
 
 
 def test_options_are_described():
-    assert describe(Options)[0] == ("seeds", "int", "3")
+    assert _options.describe(Options)[0] == ("seeds", "int", "3")
 
 
 # ------------------------------------------------------------------ checks
@@ -154,13 +154,13 @@ def test_one_limit_may_be_infinite():
 # ------------------------------------------------------------------ verdicts
 def performed(name: str, checks: list[Check], options: Any = None, simulate: Any = None) -> Result:
     """A recipe of the catalogue whose runs are made up."""
-    return perform(
+    return _run.perform(
         name,
         options or Options(),
         recipes.silent,
         simulate or (lambda *_: None),
         lambda *_: (checks, {}),
-        lambda *_: Told(result().data, Figure, "It agrees.", text="| holds |"),
+        lambda *_: _run.Told(result().data, Figure, "It agrees.", text="| holds |"),
     )
 
 
@@ -308,7 +308,7 @@ def test_the_catalogue_agrees_with_its_rooms():
         recipe = recipes.load(name)
         assert recipe.name == name == entry.name
         assert recipe.checks
-        with_values(recipe.options, recipe.quick or {})
+        _options.with_values(recipe.options, recipe.quick or {})
 
 
 def test_an_unknown_recipe_is_refused():

@@ -26,12 +26,13 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from gdln_jax import _machine, recipes
-from gdln_jax._cli import main as cli
-from gdln_jax._cli import report
-from gdln_jax._cli.report import State
+
+# Reports of recipes that break, are killed and lie about themselves.
+from gdln_jax._cli import main, report
 from gdln_jax.recipes import Check, Entry, Result
 from gdln_jax.recipes._spread import spread_over_seeds
 
+State = report.State
 NAMES = ("good", "breaks", "killed", "fails", "slow")
 ENTRIES = {
     name: Entry(
@@ -351,7 +352,7 @@ def gdln(monkeypatch, tmp_path, command):
     for name, entry in kept.items():
         monkeypatch.setitem(recipes.CATALOGUE, name, entry)
     monkeypatch.chdir(tmp_path)
-    return lambda *words: CliRunner().invoke(cli.app, list(words), env={"COLUMNS": "200"})
+    return lambda *words: CliRunner().invoke(main.app, list(words), env={"COLUMNS": "200"})
 
 
 def test_reproduce_all_report_and_quick(gdln, tmp_path):

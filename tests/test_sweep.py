@@ -15,11 +15,9 @@ import pytest
 import xarray as xr
 
 import gdln_jax as gdln
-from gdln_jax._sweep._axes import Grid, read_axes
-from gdln_jax._sweep._memory import budget, fitted
-from gdln_jax._sweep._program import Program
-from gdln_jax._sweep._static import find_static
-from gdln_jax._sweep._status import MEANINGS
+
+# Memory and static axes, which no run shows by itself.
+from gdln_jax._sweep import _axes, _memory, _program, _static, _status
 
 KEY = jax.random.key(7)
 AXES = {"size": [2, 3], "scale": [0.1, 0.2, 0.5], "seed": [0, 1, 5]}
@@ -59,7 +57,7 @@ def test_axes_become_dimensions_with_coordinates_units_and_provenance(drawn):
 
 
 def test_each_value_is_that_of_a_call_at_its_coordinates(drawn):
-    grid = Grid(read_axes(AXES), frozenset(), tuple(AXES))
+    grid = _axes.Grid(_axes.read_axes(AXES), frozenset(), tuple(AXES))
     for number in (0, 7, 17):
         point = grid.point(number)
         key = KEY
@@ -101,9 +99,10 @@ def test_keys_are_those_of_the_values_whatever_order_chunk_and_neighbours(drawn)
     common = again.sel(AXES).transpose("size", "scale", "seed", ...)
     # To rounding only: the compiler may contract other products in a batch of another size.
     np.testing.assert_allclose(common["norm"], drawn["norm"], rtol=1e-14)
-    as_floats = read_axes({**AXES, "seed": [0.0, 1.0, 5.0]})
+    as_floats = _axes.read_axes({**AXES, "seed": [0.0, 1.0, 5.0]})
     words = [
-        Grid(a, frozenset(), tuple(AXES)).words(np.arange(18)) for a in (read_axes(AXES), as_floats)
+        _axes.Grid(a, frozenset(), tuple(AXES)).words(np.arange(18))
+        for a in (_axes.read_axes(AXES), as_floats)
     ]
     np.testing.assert_array_equal(words[0], words[1])
 
@@ -218,14 +217,16 @@ def test_values_that_share_no_type_are_refused():
 
 # ------------------------------------------------------------------ 1: static axes
 def test_whole_numbers_are_static_only_where_fn_needs_them():
-    axes = read_axes({**AXES, "kind": ["a", "b"]})
-    assert find_static(
+    axes = _axes.read_axes({**AXES, "kind": ["a", "b"]})
+    assert _static.find_static(
         lambda key, **p: draw(key, p["size"], p["scale"], p["seed"]), axes, (), KEY
     ) == {
         "size",
         "kind",
     }
-    assert find_static(lambda _, **p: p["seed"] * p["size"], axes[:3], ("seed",), KEY) == {"seed"}
+    assert _static.find_static(lambda _, **p: p["seed"] * p["size"], axes[:3], ("seed",), KEY) == {
+        "seed"
+    }
 
 
 def test_a_size_is_found_among_points_that_fn_refuses():
@@ -234,8 +235,8 @@ def test_a_size_is_found_among_points_that_fn_refuses():
             raise ValueError("k above size")
         return jnp.zeros(size)[k - 1]
 
-    axes = read_axes({"size": [1, 2], "k": [2, 1]})
-    assert find_static(fn, axes, (), KEY) == {"size", "k"}
+    axes = _axes.read_axes({"size": [1, 2], "k": [2, 1]})
+    assert _static.find_static(fn, axes, (), KEY) == {"size", "k"}
 
 
 def test_a_float_that_must_be_static_is_named_with_the_cure():
@@ -271,21 +272,21 @@ def heavy(key, seed):
 
 
 def test_the_batch_follows_the_memory_that_the_program_needs():
-    grid = Grid(read_axes({"seed": range(64)}), frozenset(), ("seed",))
+    grid = _axes.Grid(_axes.read_axes({"seed": range(64)}), frozenset(), ("seed",))
     made = []
 
     def make(batch):
         made.append(batch)
-        return Program(heavy, grid, 0, KEY, batch, None)
+        return _program.Program(heavy, grid, 0, KEY, batch, None)
 
-    whole = fitted(make, 64, 1, 2**40)
+    whole = _memory.fitted(make, 64, 1, 2**40)
     assert whole.batch == 64
     assert made == [64]
     limit = whole.bytes_needed() // 5
-    part = fitted(make, 64, 1, limit)
+    part = _memory.fitted(make, 64, 1, limit)
     assert part.bytes_needed() <= limit
     assert 4 <= part.batch < 64
-    one = fitted(make, 64, 1, 1)
+    one = _memory.fitted(make, 64, 1, 1)
     assert one.batch == 1  # the least there is
     values = [p(np.arange(64)).arrays["value"] for p in (whole, part)]
     np.testing.assert_allclose(*values, rtol=1e-12, atol=1e-12)
@@ -299,7 +300,7 @@ def square(key, x):
 @pytest.fixture
 def tight(monkeypatch):
     """A device with room for two points, which the compiler's account does not know of."""
-    tried, run = [], Program._run
+    tried, run = [], _program.Program._run
 
     def attempt(self, numbers):
         tried.append(self.batch)
@@ -307,7 +308,7 @@ def tight(monkeypatch):
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")
         return run(self, numbers)
 
-    monkeypatch.setattr(Program, "_run", attempt)
+    monkeypatch.setattr(_program.Program, "_run", attempt)
     return tried
 
 
@@ -325,7 +326,7 @@ def test_a_batch_that_was_asked_for_is_not_changed_behind_ones_back(tight):
 
 
 def test_the_budget_is_a_share_of_what_is_free():
-    assert 2**20 < budget(jax.local_devices()[0]) < 2**42
+    assert 2**20 < _memory.budget(jax.local_devices()[0]) < 2**42
 
     class Card:
         platform = "gpu"
@@ -333,7 +334,7 @@ def test_the_budget_is_a_share_of_what_is_free():
         def memory_stats(self):
             return {"bytes_limit": 1000, "bytes_in_use": 500}
 
-    assert budget(Card()) == 400
+    assert _memory.budget(Card()) == 400
 
 
 # ------------------------------------------------------------------ 5: status
@@ -358,7 +359,10 @@ def test_what_fails_is_recorded_at_its_point_and_nowhere_else(caplog):
     assert out.attrs["failed_points"] == 3
     assert "3 of 4 points have no sound result (3 x diverged" in caplog.text
     words = out["status"].attrs["flag_meanings"].split()
-    assert dict(zip(out["status"].attrs["flag_values"].tolist(), words, strict=True)) == MEANINGS
+    assert (
+        dict(zip(out["status"].attrs["flag_values"].tolist(), words, strict=True))
+        == _status.MEANINGS
+    )
 
 
 def test_a_solver_that_gives_up_leaves_no_plausible_number():
@@ -461,7 +465,7 @@ def test_a_long_solve_shows_how_far_it_is_if_asked(capfd):
 
 # ------------------------------------------------------------------ refusals
 def test_dims_of_another_number_are_refused_before_anything_is_compiled(tmp_path, monkeypatch):
-    monkeypatch.setattr(Program, "__init__", lambda *_: pytest.fail("a program was made"))
+    monkeypatch.setattr(_program.Program, "__init__", lambda *_: pytest.fail("a program was made"))
     for dims, message in (
         ({"curve": ["step"]}, r"1 dimensions of 'curve' \(step\), but each point has 2"),
         ({"curve": ["a", "b"], "x": "step"}, r"1 dimensions of 'x' \(step\), but each point has 0"),

@@ -22,8 +22,9 @@ import numpy as np
 import pytest
 
 import gdln_jax as gdln
-from gdln_jax._sweep._locks import locked
-from gdln_jax._sweep._program import Program
+
+# Locks that another process holds, and what is computed again.
+from gdln_jax._sweep import _locks, _program
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 KEY = jax.random.key(1)
@@ -226,13 +227,13 @@ def test_a_store_made_under_other_settings_of_jax_is_refused(tmp_path):
 @pytest.fixture
 def computed(monkeypatch):
     """The points that are computed, by their seeds."""
-    found, compute = [], Program.__call__
+    found, compute = [], _program.Program.__call__
 
     def note(self, numbers):
         found.extend(self.grid.columns(numbers)["seed"].tolist())
         return compute(self, numbers)
 
-    monkeypatch.setattr(Program, "__call__", note)
+    monkeypatch.setattr(_program.Program, "__call__", note)
     return found
 
 
@@ -386,7 +387,7 @@ def test_a_finished_store_is_read_while_others_hold_it_and_nothing_is_touched(tm
     run(tmp_path)
     for path in tmp_path.glob("*.lock"):
         path.unlink()
-    with locked(tmp_path, None):
+    with _locks.locked(tmp_path, None):
         assert run(tmp_path).equals(unstored)
         assert run(tmp_path, shard=(0, 2)).equals(unstored)
         assert run(tmp_path, workers=2).equals(unstored)  # none is started
@@ -403,11 +404,11 @@ def test_a_tilde_is_the_home_of_the_user(tmp_path, monkeypatch):
 
 # ------------------------------------------------------------------ who may write
 def test_a_second_sweep_is_refused_with_the_process_that_is_at_work(tmp_path):
-    with locked(tmp_path, None):
+    with _locks.locked(tmp_path, None):
         for shard in (None, (0, 2)):
             with pytest.raises(gdln.SweepLockedError, match=f"process {os.getpid()} on"):
                 run(tmp_path, shard=shard)
-    with locked(tmp_path, (0, 2)):
+    with _locks.locked(tmp_path, (0, 2)):
         with pytest.raises(gdln.SweepLockedError, match=f"process {os.getpid()}"):
             run(tmp_path)
         with pytest.raises(gdln.SweepLockedError, match=f"process {os.getpid()}"):
@@ -450,7 +451,7 @@ def test_the_exit_status_of_a_shard(tmp_path):
     done = ends("0/2")
     assert done.returncode == 0, done.stderr  # one of its points has failed, two are not its own
     assert "3 of 4 points have no sound result" in done.stderr
-    with locked(tmp_path / "kept", (1, 2)):
+    with _locks.locked(tmp_path / "kept", (1, 2)):
         taken = ends("1/2")
     assert taken.returncode == 1
     assert "SweepLockedError" in taken.stderr
@@ -538,7 +539,7 @@ def test_what_ends_a_worker_is_said_in_a_line(tmp_path, error, kind, words):
 
 def test_workers_are_not_started_for_a_store_in_use(tmp_path):
     with (
-        locked(tmp_path, (0, 2)),
+        _locks.locked(tmp_path, (0, 2)),
         pytest.raises(gdln.SweepLockedError, match=rf"\(process {os.getpid()} on [^)]*\)"),
     ):
         run(tmp_path, workers=2, executor=Failing(AssertionError("a worker was started")))
@@ -562,7 +563,7 @@ def test_workers_end_with_the_process_that_started_them(tmp_path, number):
         time.sleep(0.02)
     assert time.monotonic() < deadline
     assert len(list(tmp_path.glob("store/chunk-*.nc"))) < 2000  # they had not finished
-    with locked(tmp_path / "store", None):  # and hold nothing
+    with _locks.locked(tmp_path / "store", None):  # and hold nothing
         pass
 
 

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gdln_jax import exact
-from gdln_jax._times import Crossing, time_to, unlearned, until_learned
+from gdln_jax import Crossing, exact, time_to, unlearned, until_learned
 
 S, D = 0.7, 0.25
 
