@@ -97,7 +97,7 @@ def check_positive(value: Any, name: str) -> float:
     return float(value)
 
 
-def is_concrete(tree: Any) -> bool:
+def is_concrete(tree: object) -> bool:
     """Whether no leaf of `tree` is being traced, so that its values can be looked at."""
     jax = sys.modules.get("jax")  # where it is not loaded, nothing is traced
     return jax is None or not any(
@@ -105,7 +105,7 @@ def is_concrete(tree: Any) -> bool:
     )
 
 
-def check_positive_if_known(**values: Any) -> None:
+def check_positive_if_known(**values: object) -> None:
     """Raise `ValueError` for a value that is no finite number above 0; None and traced ones pass.
 
     For `tau`, `rtol`, `atol`: `check_positive_if_known(tau=tau, rtol=rtol, atol=atol)`.

@@ -12,7 +12,6 @@ not used, and both occur: units that are silent, weights that have not moved yet
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +19,12 @@ import numpy as np
 from jax.core import Tracer
 from jax.custom_batching import sequential_vmap
 from jax.typing import ArrayLike
-from jaxtyping import Array, DTypeLike, Float, PRNGKeyArray
+from jaxtyping import Array, DTypeLike, Float, PRNGKeyArray, PyTree
 
 from gdln_jax._checks import check_integer
 
 
-def one_by_one(factor: Callable[[Array], Any], matrix: Array) -> Any:
+def one_by_one(factor: Callable[[Array], PyTree], matrix: Array) -> PyTree:
     """`factor(matrix)`; under `vmap` on a CPU one after the other, elsewhere as a batch."""
     return jax.lax.platform_dependent(matrix, cpu=sequential_vmap(factor), default=factor)
 
@@ -88,7 +87,7 @@ def balanced_pair(
     *,
     scale: ArrayLike | None = None,
     product: ArrayLike | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
 ) -> tuple[Float[Array, "hidden in"], Float[Array, "out hidden"]]:
     """Draw W1 and W2 with W2^T W2 - W1 W1^T = lam I exactly (to rounding).
 

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from gdln_jax._version import __version__
 
@@ -150,36 +149,3 @@ def is_first() -> bool:
     import jax
 
     return jax.process_index() == 0
-
-
-def default_mesh() -> Any:
-    """All devices of all processes; None for one process, which chooses for itself."""
-    import jax
-    import numpy as np
-    from jax.sharding import Mesh
-
-    return Mesh(np.array(jax.devices()), ("run",)) if jax.process_count() > 1 else None
-
-
-def whole(array: Any) -> Any:
-    """The whole of an array that is split over devices, on every process."""
-    import jax
-    import numpy as np
-
-    if jax.process_count() == 1 or array.is_fully_addressable:
-        return np.asarray(array)
-    from jax.experimental import multihost_utils
-
-    return np.asarray(multihost_utils.process_allgather(array, tiled=True))
-
-
-def agreed(value: Any) -> Any:
-    """What process 0 says."""
-    import jax
-    import numpy as np
-
-    if jax.process_count() == 1:
-        return value
-    from jax.experimental import multihost_utils
-
-    return np.asarray(multihost_utils.broadcast_one_to_all(value))

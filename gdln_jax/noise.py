@@ -339,13 +339,7 @@ def _spectrum(
     above = sbar > threshold
     larger, smaller = jnp.where(above, square, c), jnp.where(above, c, square)
     x = smaller / jnp.where(larger > 0, larger, 1.0)
-    column = x[:, None]
-    nearness = (1 - column) ** 2 + 2 * column * versine  # |1 - x exp(i theta)|^2
-    taken = jnp.where(
-        above[:, None], -(1 - column) - column * versine, column * ((1 - column) - versine)
-    )
-    chi = taken / (np.pi * nearness)
-    kappa_over_c = 2 / np.pi * column * sine / nearness
+    chi, kappa_over_c = _densities(x[:, None], above[:, None], sine, versine)
     chi_mass, kappa_mass = _sum(chi, weights), c * _sum(kappa_over_c, weights)
 
     # What is subtracted has weight 0, to rounding, well below the threshold; there the formula of
@@ -381,6 +375,13 @@ def _spectrum(
         "end": sigma**2 * (sizes.inputs * sizes.outputs / (2 * sizes.examples)),
     }
     return spectrum, facts
+
+
+def _densities(x: Array, above: Array, sine: Array, versine: Array) -> tuple[Array, Array]:
+    """Return chi, which a mode takes from the bulk, and kappa/c, its overlap, (mode, node)."""
+    nearness = (1 - x) ** 2 + 2 * x * versine  # |1 - x exp(i theta)|^2
+    taken = jnp.where(above, -(1 - x) - x * versine, x * ((1 - x) - versine))
+    return taken / (np.pi * nearness), 2 / np.pi * x * sine / nearness
 
 
 def _spike(sbar: Array, root: Array, root_a: float) -> Array:

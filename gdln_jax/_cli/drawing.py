@@ -11,7 +11,7 @@ import re
 import runpy
 import tomllib
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -175,7 +175,7 @@ def _toml(text: str) -> dict[str, Any]:
     return {**_graph(nodes, spec.pop("edges")), **spec}
 
 
-def _check_edges(edges: Any) -> None:
+def _check_edges(edges: object) -> None:
     """What `Graph` would refuse anyway, here with the words of the edge at fault."""
     if not isinstance(edges, list):
         raise _RefusalError('edges must be a list of ["source", "target"]', "edges")
@@ -248,7 +248,7 @@ def _check_text(text: str, what: str, word: str) -> None:
         raise _RefusalError(str(error), word) from error
 
 
-def _check_paths(graph: Graph, paths: Any) -> None:
+def _check_paths(graph: Graph, paths: object) -> None:
     if not isinstance(paths, list | tuple) or not all(isinstance(p, list | tuple) for p in paths):
         raise _RefusalError('paths must be lists of edge names, [["x->h", "h->y"]]', "paths")
     for path in paths:
@@ -260,7 +260,7 @@ def _check_paths(graph: Graph, paths: Any) -> None:
                 )
 
 
-def _check_gates(graph: Graph, gates: Any) -> None:
+def _check_gates(graph: Graph, gates: object) -> None:
     if not isinstance(gates, Mapping):
         raise _RefusalError("gates must be a table from node or edge to number", "gates")
     _check_known(gates, [*graph.nodes, *graph.edge_index], "gates", "a node or an edge")
@@ -273,7 +273,7 @@ def _check_gates(graph: Graph, gates: Any) -> None:
             )
 
 
-def _check_known(names: Any, known: list[str], key: str, kind: str) -> None:
+def _check_known(names: Iterable[object], known: list[str], key: str, kind: str) -> None:
     for name in names:
         if name not in known:
             raise _RefusalError(

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
@@ -66,7 +66,7 @@ class _Raiser:
     each garbage collection, which is where a signal is raised that came during the collection.
     """
 
-    def __init__(self, hook: Any) -> None:
+    def __init__(self, hook: Callable[[Any], object]) -> None:
         self.hook = hook
         self.came: list[int] = []
         self.last = -math.inf

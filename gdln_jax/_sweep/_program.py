@@ -16,8 +16,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from gdln_jax._machine import whole
 from gdln_jax._sweep._axes import WORDS, Fn, Grid
+from gdln_jax._sweep._processes import whole
 from gdln_jax._sweep._status import RAISED, labelled
 
 # Primitives that draw random numbers, and the type of keys that vmap keeps apart.

@@ -21,6 +21,7 @@ from gdln_jax._checks import listed
 from gdln_jax._sweep import _memory, _progress
 from gdln_jax._sweep._axes import Axis, Fn, Grid
 from gdln_jax._sweep._interrupt import between_chunks
+from gdln_jax._sweep._processes import agreed, default_mesh
 from gdln_jax._sweep._program import Block, OutOfMemoryError, Program, points
 from gdln_jax._sweep._spec import Spec, make_spec
 from gdln_jax._sweep._static import check_labels, find_static, traced
@@ -91,7 +92,7 @@ class Run:
             return []
         blocks = self.store.found(self.grid)
         there = points(blocks, self.grid.size)
-        wanted = _machine.agreed(there)
+        wanted = agreed(there)
         if np.any(wanted & ~there):
             raise RuntimeError(
                 f"points in {self.folder} are seen by process 0 only; the store must be on a file "
@@ -132,7 +133,7 @@ class Run:
         with self._locked(self.store) if first else contextlib.nullcontext(False) as may_write:
             if may_write:
                 chunk = self.store.lay_out(self.axes, chunk, self.grid.static)
-            yield int(_machine.agreed(np.asarray(chunk)))
+            yield int(agreed(np.asarray(chunk)))
 
     @contextlib.contextmanager
     def _locked(self, store: Store) -> Iterator[bool]:
@@ -182,7 +183,7 @@ class Run:
 
     def _results(self, numbers: np.ndarray, chunk: int, owner: np.ndarray) -> Iterator[Block]:
         """Compile the program of points of one group, and run and keep them chunk by chunk."""
-        mesh = _machine.default_mesh() if self.mesh is None else self.mesh
+        mesh = default_mesh() if self.mesh is None else self.mesh
         make = _Maker(self, int(numbers[0]), mesh)
         try:
             program = make.first(min(chunk, self.batch or chunk, self.grid.groups.shape[1]))
@@ -224,7 +225,7 @@ class _Maker:
             return self.program(self.devices * math.ceil(wanted / self.devices))
         local = jax.local_devices()
         device = local[0] if self.mesh is None else self.mesh.local_devices[0]
-        limit = int(_machine.agreed(np.asarray(_memory.budget(device), np.float32)))
+        limit = int(agreed(np.asarray(_memory.budget(device), np.float32)))
         return _memory.fitted(self.program, wanted, self.devices, limit)
 
     def finished(self, program: Program, numbers: np.ndarray) -> tuple[Program, Block]:

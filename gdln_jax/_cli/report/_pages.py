@@ -9,7 +9,8 @@ import os
 import platform
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+
+from markupsafe import Markup
 
 from gdln_jax._cli.report._outcome import Outcome, State
 from gdln_jax._files import write
@@ -131,18 +132,16 @@ def _common(records: Iterable[dict[str, str]]) -> dict[str, str]:
     return {key: "; ".join(found) for key, found in values.items()}
 
 
-def _with_code(text: str) -> Any:
+def _with_code(text: str) -> Markup:
     """One line in which `code` is set as code and nothing else is special."""
     from markdown_it import MarkdownIt
-    from markupsafe import Markup
 
     return Markup(MarkdownIt("zero").enable("backticks").renderInline(text))  # noqa: S704
 
 
-def _as_html(text: str) -> Any:
+def _as_html(text: str) -> Markup:
     """Markdown with tables, without HTML of its own."""
     from markdown_it import MarkdownIt
-    from markupsafe import Markup
 
     return Markup(  # noqa: S704 (the renderer escapes: its html option is off)
         MarkdownIt("commonmark", {"html": False}).enable("table").disable("image").render(text)
