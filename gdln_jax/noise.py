@@ -29,12 +29,10 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 from scipy.special import roots_legendre
 
+from gdln_jax import GatedData, GatedNetwork, Graph
 from gdln_jax._checks import check_integer, is_concrete
 from gdln_jax._data.boundary import check_random_key
-from gdln_jax._data.gated import GatedData
-from gdln_jax._graph import Graph
 from gdln_jax._linalg import one_by_one, random_orthogonal
-from gdln_jax._network.gated import GatedNetwork
 from gdln_jax.exact._calculus import growth, implicit_root, scaled_time
 from gdln_jax.tasks import Task
 

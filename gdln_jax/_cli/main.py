@@ -86,11 +86,12 @@ def list_recipes(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]", help="A recipe: what it checks, and its options.",
+            metavar="[NAME]",
+            help="A recipe: what it checks, and its options.",
             autocompletion=_recipe_names,
         ),
     ] = None,
-) -> None:  # fmt: skip
+) -> None:
     """List the recipes, one for each figure of the papers, or the options of one."""
     if name is None:
         console.print_catalogue(list(recipes.CATALOGUE.values()))
