@@ -51,13 +51,17 @@ class Block:
         return cls(numbers, arrays, np.full(count, RAISED, np.int8), messages)
 
     def rows(self, rows: np.ndarray) -> "Block":
-        """Some of the points."""
+        """Some of the points; `rows` increase."""
+        if len(rows) == len(self.status):
+            return self  # large arrays are not copied
         arrays = {name: array[rows] for name, array in self.arrays.items()}
         return Block(self.numbers[rows], arrays, self.status[rows], self.messages[rows])
 
     @classmethod
     def joined(cls, blocks: list["Block"]) -> "Block":
         """One after another."""
+        if len(blocks) == 1:
+            return blocks[0]
         arrays = {k: np.concatenate([b.arrays[k] for b in blocks]) for k in blocks[0].arrays}
         columns = zip(*((b.numbers, b.status, b.messages) for b in blocks), strict=True)
         numbers, status, messages = (np.concatenate(column) for column in columns)
