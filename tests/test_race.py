@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import root_scalar
 
-from gdln_jax import GatedData, GatedNetwork, Graph, gradient_flow, race
+from gdln_jax import GatedData, GatedNetwork, Graph, SolveError, gradient_flow, race
 
 RATES = (1.0, 0.9, 0.8)
 START = (0.01, 0.01, 0.01)
@@ -506,26 +506,31 @@ def test_phase_field_is_the_velocity_on_a_grid():
 def test_a_solver_that_gives_up_says_how_far_it_came(monkeypatch):
     broken = race.LotkaVolterra(RATES, drive=lambda t: jnp.where(t < 1, 0.0, jnp.nan))
     ts = jnp.array([0.0, 0.5, 2.0])
-    with pytest.raises(RuntimeError, match=r"gave up at time 1 of 2"):
+    with pytest.raises(SolveError, match=r"gave up at time 1 of 2"):
         broken.solve(START, ts)
-    s, status = broken.solve(START, ts, throw=False)
-    assert status == 2
-    assert np.isfinite(s[:2]).all()
-    assert np.isnan(s[2]).all()
+    run = broken.solve(START, ts, throw=False)
+    assert run.status == 2
+    assert run.reached == pytest.approx(1.0)
+    assert np.isfinite(run.values[:2]).all()
+    assert np.isnan(run.values[2]).all()
     traced = jax.jit(lambda start: broken.solve(start, ts))(jnp.array(START))
-    np.testing.assert_array_equal(traced, s)
-    whole, status = race.LotkaVolterra(RATES).solve(START, ts, throw=False)
-    assert status == 0
-    assert np.isfinite(whole).all()
+    np.testing.assert_array_equal(traced, run.values)
+    whole = race.LotkaVolterra(RATES).solve(START, ts, throw=False)
+    assert whole.status == 0
+    assert np.isfinite(whole.values).all()
+    with pytest.raises(TypeError, match="holds several arrays"):
+        np.asarray(whole)
     # Bounded by stability once the race is over. (No other test races seven pathways.)
     monkeypatch.setattr("gdln_jax.race._arguments.MAX_STEPS", 60)
     seven = race.Pathways(np.linspace(0.5, 1, 7), np.eye(7))
     late = jnp.array([0.0, 1.0, 1e4])
-    with pytest.raises(RuntimeError, match=r"of 10000: all 60 steps are used up"):
+    with pytest.raises(SolveError, match=r"of 10000: all 60 steps are used up"):
         seven.solve(np.full(7, 0.1), late, tau=2.0)
-    a, status = seven.solve(np.full(7, 0.1), late, tau=2.0, throw=False)
-    assert status == 2
-    assert np.isnan(a).any(axis=1).tolist() == [False, False, True]
+    run = seven.solve(np.full(7, 0.1), late, tau=2.0, throw=False)
+    assert run.status == 2
+    assert run.stats["num_steps"] == 60
+    np.testing.assert_array_equal(run.ts, late)
+    assert np.isnan(run.values).any(axis=1).tolist() == [False, False, True]
 
 
 @pytest.mark.parametrize(

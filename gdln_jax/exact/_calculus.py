@@ -2,17 +2,18 @@
 
 A closed form that is right on paper is often NaN at 20 half times (PITFALLS 11), or has a value
 but no derivative where two formulas meet (s = 0, C = 0). Everything of that kind is dealt with
-here once; the rooms beside this one are then plain algebra. Imports JAX and `_norms` only.
+here once, so that the modules beside this one are plain algebra. `race` shares the quadrature and
+the roots.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.typing import ArrayLike
+from jaxtyping import DTypeLike
 
 from gdln_jax._linalg import ratio
 
@@ -27,6 +28,12 @@ WEIGHTS: np.ndarray = _LEGENDRE[1] / 2
 def at_nodes(nodes: np.ndarray, x: jax.Array) -> jax.Array:
     """Return ``nodes`` along a new last axis beside the axes of ``x``, in its precision."""
     return jnp.asarray(nodes, x.dtype).reshape((1,) * x.ndim + (-1,))
+
+
+def composite_rule(panels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights on [0, 1] of the Gauss rule on each of ``panels`` equal parts."""
+    nodes = (np.arange(panels)[:, None] + NODES).ravel() / panels
+    return nodes, np.tile(WEIGHTS, panels) / panels
 
 
 Curve = Callable[..., tuple[jax.Array, jax.Array]]
@@ -59,12 +66,37 @@ def implicit_root(search: Callable[..., jax.Array], curve: Curve) -> Callable[..
     return root
 
 
+def newton(curve: Curve, guess: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """Return a ``search`` for ``implicit_root``: Newton's method from ``guess(value, *params)``.
+
+    Without safeguards: for curves that are monotone and convex or concave in x, of which the steps
+    keep one side of the root after at most one of them.
+    """
+
+    def search(value: jax.Array, *params: jax.Array) -> jax.Array:
+        def step(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+            x, _, count = state
+            reached, inverse_slope = curve(x, *params)
+            change = (reached - value) * inverse_slope
+            small = 2 * jnp.finfo(x.dtype).eps * jnp.abs(x)
+            return x - change, jnp.any(jnp.abs(change) > small), count + 1
+
+        start = (guess(value, *params), jnp.asarray(True), jnp.asarray(0))
+        return jax.lax.while_loop(lambda state: state[1] & (state[2] < 100), step, start)[0]
+
+    return search
+
+
 def bisect(
-    rising: Callable[[jax.Array], jax.Array], value: jax.Array, low: jax.Array, high: jax.Array
+    rising: Callable[[jax.Array], jax.Array],
+    value: jax.Array | float,
+    low: jax.Array,
+    high: jax.Array,
+    halvings: int = 60,
 ) -> jax.Array:
     """Return x between ``low`` and ``high`` where ``rising(x)`` is ``value``, elementwise.
 
-    60 halvings; not to be differentiated (`implicit_root` does not).
+    Not to be differentiated (`implicit_root` does not).
     """
 
     def halve(_: jax.Array, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -73,7 +105,7 @@ def bisect(
         late = rising(middle) > value
         return jnp.where(late, low, middle), jnp.where(late, middle, high)
 
-    return jax.lax.fori_loop(0, 60, halve, (low, high))[1]
+    return jax.lax.fori_loop(0, halvings, halve, (low, high))[1]
 
 
 def as_floats(*values: ArrayLike, tau: ArrayLike | None = None) -> list[jax.Array]:
@@ -100,7 +132,9 @@ def concrete(value: ArrayLike) -> np.ndarray | None:
     return None if isinstance(value, Tracer) else np.asarray(value)
 
 
-def check_all(value: ArrayLike, good: Any, name: str, wanted: str) -> None:
+def check_all(
+    value: ArrayLike, good: Callable[[np.ndarray], np.ndarray], name: str, wanted: str
+) -> None:
     """Raise ``ValueError`` if ``value`` is known and ``good(value)`` fails for an element."""
     numbers = concrete(value)
     if numbers is not None and not np.all(good(numbers)):
@@ -113,7 +147,7 @@ def check_tau(tau: ArrayLike) -> None:
     check_all(tau, lambda x: (x > 0) & np.isfinite(x), "tau", "a finite number above 0")
 
 
-def longest_time(dtype: Any) -> float:
+def longest_time(dtype: DTypeLike) -> float:
     """Return the time, in units of tau, that stands for infinity.
 
     Its third power is still a finite number, so that three derivatives are finite at t = inf.

@@ -46,7 +46,7 @@ def solve_linear(
 def linear_mode(
     t: ArrayLike, s: ArrayLike, d: ArrayLike, a0: ArrayLike, tau: ArrayLike = 1.0
 ) -> Float[Array, "..."]:
-    """Strength a(t) of one mode of a balanced linear network with one hidden layer.
+    """Return the strength a(t) of one mode of a balanced linear network with one hidden layer.
 
     ``a(t) = (s/d) / (1 - (1 - s/(d a0)) exp(-2 s t/tau))`` (H Eq. 7; N Eq. 20), the solution of
     ``tau a' = 2 |a| (s - d a)``. Mean loss (SCIENCE 1): t = tau * learning rate * step.
@@ -74,7 +74,7 @@ def linear_mode(
 def linear_mode_time(
     a: ArrayLike, s: ArrayLike, d: ArrayLike, a0: ArrayLike, tau: ArrayLike = 1.0
 ) -> Float[Array, "..."]:
-    """Time at which ``linear_mode`` is at ``a``: its exact inverse.
+    """Return the time at which ``linear_mode`` is at ``a``: its exact inverse.
 
     ``t = tau/(2 s) ln[a (s - d a0) / (a0 (s - d a))]`` (H Eq. 6; E21: it depends on d as well).
     Broadcasts; differentiable in every argument.
@@ -111,7 +111,7 @@ def context_mode(
     num_contexts: ArrayLike,
     tau: ArrayLike = 1.0,
 ) -> Float[Array, "..."]:
-    """Strength B(t) of one mode of a contextual pathway when there are C contexts.
+    """Return the strength B(t) of one mode of a contextual pathway when there are C contexts.
 
     ``B(t) = ((C-1) S/D) / (1 - (1 - (C-1) S/(D B0)) exp(-2 S t/tau))`` (H App. F-G as corrected
     in E17). The C pathways that each leave out one context overlap with factor -1/(C-1) on the
@@ -185,7 +185,7 @@ def unbalanced_mode(
     w2: ArrayLike,
     tau: ArrayLike = 1.0,
 ) -> Float[Array, "..."]:
-    """Strength w(t) = w1 w2 of one mode whose two layers start at any w1(0), w2(0).
+    """Return w(t) = w1 w2 of one mode whose two layers start at any w1(0), w2(0).
 
     ``tau w' = sqrt(c^2 + 4 w^2) (s - w d)`` with c = w2^2 - w1^2 conserved (SCIENCE 6). In
     P = (w1 + w2)^2 and Q = (w2 - w1)^2 this is one Riccati equation each, with 4 w = P - Q and
@@ -214,7 +214,7 @@ def unbalanced_mode_time(
     w2: ArrayLike,
     tau: ArrayLike = 1.0,
 ) -> Float[Array, "..."]:
-    """Time at which ``unbalanced_mode`` is at ``w``: its exact inverse.
+    """Return the time at which ``unbalanced_mode`` is at ``w``: its exact inverse.
 
     With k^2 = s^2 + (c d/2)^2 and P = 2 w + sqrt(c^2 + 4 w^2):
     ``tanh(k t/tau)/k = (P - P0) / (s (P + P0) + d (c^2 - P P0)/2)``. Broadcasts; differentiable.

@@ -43,7 +43,7 @@ def routing_mode(
     *,
     c: ArrayLike = 0.0,
 ) -> Float[Array, "..."]:
-    """Strength B2(t) of one mode of the shared hidden layer in the routing task (N Eq. 15).
+    """Return B2(t) of one mode of the shared hidden layer in the routing task (N Eq. 15).
 
     ``tau B2' = (1/M) (B2^2 + C) (s - (1/M) B2 (B2^2 + C) d)``. First and third layers have
     B1^2 = (B2^2 + C)/M, since M B1^2 - B2^2 = C is conserved (E8); the map of a route is B2 B1^2.
@@ -86,7 +86,7 @@ def routing_time(
     *,
     c: ArrayLike = 0.0,
 ) -> Float[Array, "..."]:
-    """Time at which ``routing_mode`` is at ``b2``: its exact inverse, N Eq. 15 integrated.
+    """Return the time at which ``routing_mode`` is at ``b2``: N Eq. 15 integrated.
 
     Returns:
         Time in the units of ``tau``; ``inf`` (with derivative 0) where b2 is never reached. Where
@@ -114,7 +114,7 @@ def routing_loss(
     c: ArrayLike = 0.0,
     half_trace: ArrayLike | None = None,
 ) -> Float[Array, "..."]:
-    """Loss of the routing task on its trained routes, from the modes of ``routing_mode``.
+    """Return the loss of the routing task on its trained routes, from its modes.
 
     ``L = 1/2 tr Sigma^yy + sum over modes of (d/2) a^2 - s a`` with a = B2 (B2^2 + C)/M.
 
@@ -175,7 +175,7 @@ def sharing_mode(
     num_blocks_paths: ArrayLike,
     tau: ArrayLike = 1.0,
 ) -> SharingMode:
-    """Strengths B1(t), B2(t) of one mode when P of the M^2 paths share a hidden layer.
+    """Return B1(t), B2(t) of one mode when P of the M^2 paths share a hidden layer.
 
     ``tau B1' = (sqrt(P)/M^2) B2 B1 (s - B2 B1^2 d)``, ``tau B2' = (P/M^2) B1^2 (s - B2 B1^2 d)``
     (N Eq. 16-17), from B1(0) = B2(0) = b0; sqrt(P) B1^2 - B2^2 is conserved. All M^2 routes are

@@ -14,24 +14,25 @@ negative, one of three things happens:
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+from jaxtyping import DTypeLike
 
 from gdln_jax._linalg import ratio
 from gdln_jax.exact._calculus import (
-    NODES,
-    WEIGHTS,
     arc_integral,
     at_nodes,
+    bisect,
+    composite_rule,
     decay_integral,
     implicit_root,
+    newton,
 )
 
 
-def _panels(dtype: Any) -> int:
+def _panels(dtype: DTypeLike) -> int:
     """Return into how many panels of unit width of zeta decay is tabulated.
 
     The integrand's poles are at least pi/3 off the real axis, so 16 nodes give 1e-16 per panel.
@@ -45,19 +46,13 @@ def _cubic(r: jax.Array, c: jax.Array) -> tuple[jax.Array, jax.Array]:
     return r * (r**2 + c), 1 / jnp.where(slope > 0, slope, 1.0)
 
 
-def _search_attractor(h: jax.Array, c: jax.Array) -> jax.Array:
-    # An upper bound, from which Newton's method on this convex function descends monotonically.
+def _above_root(h: jax.Array, c: jax.Array) -> jax.Array:
+    # From an upper bound Newton's method on this convex function descends monotonically.
     flat = jnp.where(c > 0, h / jnp.where(c > 0, c, 1.0), jnp.inf)
-    r = jnp.minimum(jnp.cbrt(h), flat) + jnp.sqrt(jnp.maximum(-c, 0.0))
-
-    def newton(_: Any, r: jax.Array) -> jax.Array:
-        value, inverse_slope = _cubic(r, c)
-        return r - (value - h) * inverse_slope
-
-    return jax.lax.fori_loop(0, 16, newton, r)
+    return jnp.minimum(jnp.cbrt(h), flat) + jnp.sqrt(jnp.maximum(-c, 0.0))
 
 
-_cubic_root = implicit_root(_search_attractor, _cubic)
+_cubic_root = implicit_root(newton(_cubic, _above_root), _cubic)
 
 
 def _attractor(s: jax.Array, delta: jax.Array, c: jax.Array) -> jax.Array:
@@ -97,14 +92,11 @@ def _search_growth(time: jax.Array, *rest: jax.Array) -> jax.Array:
     lowest = jnp.maximum(0.9 * time * _growth(jnp.zeros_like(time), *rest)[1], tiny)
     highest = jnp.maximum(1.1 * time * s * (3 * r**2 + c) / r, lowest)
 
-    def halve(_: Any, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        low, high = ends
-        middle = (low + high) / 2
-        late = _growth(jnp.exp(middle), *rest)[0] > time
-        return jnp.where(late, low, middle), jnp.where(late, middle, high)
+    def curve(log_xi: jax.Array) -> jax.Array:
+        return _growth(jnp.exp(log_xi), *rest)[0]
 
-    low, high = jax.lax.fori_loop(0, 64, halve, (jnp.log(lowest), jnp.log(highest)))
-    return jnp.where(time > 0, jnp.exp((low + high) / 2), 0.0)
+    log_xi = bisect(curve, time, jnp.log(lowest), jnp.log(highest), 64)
+    return jnp.where(time > 0, jnp.exp(log_xi), 0.0)
 
 
 _growth_root = implicit_root(_search_growth, _growth)
@@ -136,11 +128,10 @@ def _integrate(
     low: jax.Array, high: jax.Array, panels: int, start: jax.Array, *rest: jax.Array
 ) -> jax.Array:
     """Return the time from zeta = low to high, by a composite Gauss-Legendre rule."""
-    nodes = at_nodes((np.arange(panels)[:, None] + NODES).ravel() / panels, low)
-    weights = jnp.asarray(np.tile(WEIGHTS, panels) / panels, low.dtype)
-    z = low[..., None] + (high - low)[..., None] * nodes
+    nodes, weights = composite_rule(panels)
+    z = low[..., None] + (high - low)[..., None] * at_nodes(nodes, low)
     rate = _decay_rate(start[..., None] * jnp.exp(-z), *(value[..., None] for value in rest))
-    return (high - low) * (rate @ weights)
+    return (high - low) * (rate @ jnp.asarray(weights, low.dtype))
 
 
 def _decay_time(zeta: jax.Array, y0: jax.Array, target: jax.Array, *rest: jax.Array) -> jax.Array:
@@ -159,7 +150,9 @@ def _search_decay(time: jax.Array, y0: jax.Array, target: jax.Array, *rest: jax.
     def panel(low: jax.Array, high: jax.Array) -> jax.Array:
         return _integrate(low, high, 1, y0 - target, target, *rest)
 
-    def march(edge: Any, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def march(
+        edge: jax.Array | int, now: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
         start, past = now
         after = past + panel(start, start + 1)
         inside = (start == edge) & (after <= time)
@@ -168,15 +161,9 @@ def _search_decay(time: jax.Array, y0: jax.Array, target: jax.Array, *rest: jax.
     zero, panels = jnp.zeros_like(time), _panels(time.dtype)
     start, past = jax.lax.fori_loop(0, panels, march, (zero, zero))
 
-    def halve(_: Any, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        low, high = ends
-        middle = (low + high) / 2
-        late = past + panel(start, middle) > time
-        return jnp.where(late, low, middle), jnp.where(late, middle, high)
-
-    low, high = jax.lax.fori_loop(0, 30, halve, (start, start + 1))
+    within = bisect(lambda zeta: past + panel(start, zeta), time, start, start + 1, 30)
     last = _decay_rate((y0 - target) * math.exp(-panels), target, *rest)
-    zeta = jnp.where(start >= panels, panels + (time - past) / last, (low + high) / 2)
+    zeta = jnp.where(start >= panels, panels + (time - past) / last, within)
     return jnp.where(time > 0, zeta, 0.0)
 
 
@@ -241,23 +228,54 @@ def _unsaturated(
     return jnp.where(finite, x, jnp.inf)
 
 
-class _Regime(NamedTuple):
-    """What happens from a given start, in the mirrored frame where the start y0 is not negative."""
+class _Motion(NamedTuple):
+    """How x moves from its start, in a frame mirrored such that the start y0 is not negative.
 
-    mirror: jax.Array
+    Where ``valid``, exactly one of the masks from ``still`` to ``decays`` holds.
+    """
+
+    mirror: jax.Array  # 1, or -1 where x = -y
     y0: jax.Array
-    s: jax.Array
+    s: jax.Array  # as y: mirrored
+    delta: jax.Array
     c: jax.Array
-    target: jax.Array  # r if s > 0, else where the decay against s ends
+    target: jax.Array  # the limit of y: r if s > 0, else 0 or sqrt(-c)
     valid: jax.Array  # delta >= 0 and y0^2 + c >= 0
-    still: jax.Array  # y0^2 + c = 0, or no force at all: nothing moves
-    origin: jax.Array  # y0 = 0 and s = 0
-    grows: jax.Array
-    open: jax.Array  # growth without saturation (delta = 0)
-    decays: jax.Array
+    still: jax.Array  # y0^2 + c = 0, or s = delta = 0: nothing moves
+    origin: jax.Array  # y0 = s = 0 < c: nothing moves, but y has derivatives in both
+    grows: jax.Array  # s > 0 and y0 <= r: to r
+    diverges: jax.Array  # s > 0 and delta = 0: growth without saturation
+    decays: jax.Array  # to the target
+
+    @property
+    def passes_zero(self) -> jax.Array:
+        """Where decay reaches 0 in a finite time and goes on as growth with the other sign."""
+        return self.decays & (self.s < 0) & (self.c > 0)
+
+    def falling(self) -> list[jax.Array]:
+        """Return y0, target, s, delta, c where the mode decays, and a harmless decay elsewhere."""
+        wanted = (self.y0, self.target, self.s, self.delta, self.c)
+        return _where(self.decays, wanted, (1.0, 0.0, -1.0, 1.0, 1.0))
+
+    def time_to_zero(self) -> jax.Array:
+        """Return the time of ``passes_zero``, at which the table of the decay ends."""
+        whole_table = jnp.full_like(self.y0, _panels(self.y0.dtype))
+        return _decay_time(whole_table, *self.falling())
+
+    def rising(self, passed: jax.Array) -> tuple[jax.Array, ...]:
+        """Return s, delta, x0, c of growth, which starts at 0 where the mode ``passed`` 0."""
+        force, start = jnp.where(passed, -self.s, self.s), jnp.where(passed, 0.0, self.y0)
+        return force, self.delta, start, self.c
 
 
-def _regime(s: jax.Array, delta: jax.Array, x0: jax.Array, c: jax.Array) -> _Regime:
+def _where(
+    mask: jax.Array, wanted: tuple[jax.Array, ...], harmless: tuple[float, ...]
+) -> list[jax.Array]:
+    """Return ``wanted`` where the mask holds, and arguments with finite derivatives elsewhere."""
+    return [jnp.where(mask, *pair) for pair in zip(wanted, harmless, strict=True)]
+
+
+def _motion(s: jax.Array, delta: jax.Array, x0: jax.Array, c: jax.Array) -> _Motion:
     mirror = jnp.where((x0 < 0) | ((x0 == 0) & (s < 0)), -1.0, 1.0)
     y0, s = mirror * x0, mirror * s
     area = y0**2 + c
@@ -265,66 +283,57 @@ def _regime(s: jax.Array, delta: jax.Array, x0: jax.Array, c: jax.Array) -> _Reg
     origin = valid & (area > 0) & (y0 == 0) & (s == 0)
     still = (area <= 0) | ((s == 0) & (delta == 0))
     moves = valid & ~still & ~origin
-    saturating = moves & (s > 0) & (delta > 0)
-    r = _attractor(*(jnp.where(saturating, value, 1.0) for value in (s, delta, c)))
+    saturates = moves & (s > 0) & (delta > 0)
+    r = _attractor(*_where(saturates, (s, delta, c), (1.0, 1.0, 1.0)))
     low = jnp.where(c < 0, jnp.sqrt(jnp.where(c < 0, -c, 1.0)), 0.0)
-    grows = saturating & (y0 <= r)
-    return _Regime(
-        mirror=mirror,
-        y0=y0,
-        s=s,
-        c=c,
-        target=jnp.where(saturating, r, low),
-        valid=valid,
-        still=still,
-        origin=origin,
-        grows=grows,
-        open=moves & (s > 0) & (delta == 0),
-        decays=moves & ((s <= 0) | (saturating & ~grows)),
-    )
-
-
-def _decay_arguments(now: _Regime, delta: jax.Array) -> tuple[jax.Array, ...]:
-    """Return y0, target, s, delta, c where the mode decays, and a harmless decay elsewhere."""
-    wanted = (now.y0, now.target, now.s, delta, now.c)
-    harmless = (1.0, 0.0, -1.0, 1.0, 1.0)
-    return tuple(jnp.where(now.decays, *pair) for pair in zip(wanted, harmless, strict=True))
+    grows = saturates & (y0 <= r)
+    diverges = moves & (s > 0) & (delta == 0)
+    decays = moves & ((s <= 0) | (saturates & ~grows))
+    target = jnp.where(saturates, r, low)
+    masks = (valid, still, origin, grows, diverges, decays)
+    return _Motion(mirror, y0, s, delta, c, target, *masks)
 
 
 @jax.jit
 def solve_separable(
     time: jax.Array, s: jax.Array, delta: jax.Array, x0: jax.Array, c: jax.Array
 ) -> jax.Array:
-    """Return x(T) from x(0) = x0; NaN for T < 0, delta < 0 or x0^2 + c < 0."""
-    now = _regime(s, delta, x0, c)
-    falling = _decay_arguments(now, delta)
-    to_zero = _decay_time(jnp.full_like(time, _panels(time.dtype)), *falling)
-    crosses = now.decays & (now.s < 0) & (c > 0) & (time > to_zero)
-    after = jnp.where(crosses, time - to_zero, time)
-    force, start = jnp.where(crosses, -now.s, now.s), jnp.where(crosses, 0.0, now.y0)
-    past = jnp.where(now.decays & ~crosses, time, 0.0)
-    fallen = _decay(past, *falling)
+    """Return x(T) from x(0) = x0; NaN for T < 0, delta < 0 or x0^2 + c < 0.
 
-    def pick(use: jax.Array) -> list[jax.Array]:
-        """Return the arguments of growth where ``use``, and a harmless growth elsewhere."""
-        wanted = (after, force, delta, start, c)
-        harmless = (0.0, 1.0, 1.0, 0.5, 1.0)
-        return [jnp.where(use, *pair) for pair in zip(wanted, harmless, strict=True)]
+    All of decay, growth and rest are computed, each with harmless arguments where it does not
+    apply, so that derivatives stay finite; the masks of ``_Motion`` select.
+    """
+    motion = _motion(s, delta, x0, c)
+    to_zero = motion.time_to_zero()
+    passed = motion.passes_zero & (time > to_zero)
+    fallen = _decay(jnp.where(motion.decays & ~passed, time, 0.0), *motion.falling())
 
-    grown = _grow(*pick(now.grows | (crosses & (delta > 0))))
-    open_ = now.open | (crosses & (delta == 0))
-    unbounded = _unsaturated(*pick(open_))
-    area = now.y0**2 + c
-    # To first order in what is 0 here, so that the derivatives are right.
-    resting = now.y0 + time * area * (now.s - delta * now.y0 * area)
-    fade = jnp.where(now.origin, delta * c**2, 0.0)
-    held = jnp.where(now.origin, c, 0.0)
-    pushed = now.y0 * jnp.exp(-fade * time) + now.s * held * decay_integral(time, fade)
+    diverges = motion.diverges | (passed & (delta == 0))
+    grows = motion.grows | (passed & (delta > 0))
+    growth = (jnp.where(passed, time - to_zero, time), *motion.rising(passed))
+    harmless = (0.0, 1.0, 1.0, 0.5, 1.0)
+    grown = _grow(*_where(grows, growth, harmless))
+    risen = jnp.where(diverges, _unsaturated(*_where(diverges, growth, harmless)), grown)
 
-    y = jnp.where(crosses, -jnp.where(open_, unbounded, grown), fallen)
-    y = jnp.where(now.grows, grown, jnp.where(now.open, unbounded, y))
-    y = jnp.where(now.still, resting, jnp.where(now.origin, pushed, y))
-    return jnp.where(now.valid & (time >= 0), now.mirror * y, jnp.nan)
+    y = jnp.select(
+        [motion.grows | motion.diverges, passed, motion.still, motion.origin],
+        [risen, -risen, _resting(time, motion), _leaving_zero(time, motion)],
+        fallen,
+    )
+    return jnp.where(motion.valid & (time >= 0), motion.mirror * y, jnp.nan)
+
+
+def _resting(time: jax.Array, at: _Motion) -> jax.Array:
+    """Return y0, with the derivatives of y(T) in what is 0 where nothing moves."""
+    area = at.y0**2 + at.c
+    return at.y0 + time * area * (at.s - at.delta * at.y0 * area)
+
+
+def _leaving_zero(time: jax.Array, at: _Motion) -> jax.Array:
+    """Return y(T) to first order in y0 and s, which are 0: ``y' = c s - delta c^2 y``."""
+    fade = jnp.where(at.origin, at.delta * at.c**2, 0.0)
+    c = jnp.where(at.origin, at.c, 0.0)
+    return at.y0 * jnp.exp(-fade * time) + at.s * c * decay_integral(time, fade)
 
 
 @jax.jit
@@ -332,34 +341,27 @@ def time_separable(
     x: jax.Array, s: jax.Array, delta: jax.Array, x0: jax.Array, c: jax.Array
 ) -> jax.Array:
     """Return the time T at which ``solve_separable`` is at x; inf where it never is."""
-    now = _regime(s, delta, x0, c)
-    y = now.mirror * x
-    allowed = now.valid & (y**2 + c > 0) & ((c > 0) | (y > 0))
+    motion = _motion(s, delta, x0, c)
+    y = motion.mirror * x
+    allowed = motion.valid & (y**2 + c > 0) & ((c > 0) | (y > 0))
 
-    falls = now.decays & allowed & (y > now.target)
-    falling = _decay_arguments(now, delta)
-    gap = jnp.where(falls, y - now.target, 1.0)
-    zeta = jnp.log(jnp.where(falls, now.y0 - now.target, 1.0)) - jnp.log(gap)
-    fallen = _decay_time(zeta, *falling)
+    falls = motion.decays & allowed & (y > motion.target)
+    distance, gap = _where(falls, (motion.y0 - motion.target, y - motion.target), (1.0, 1.0))
+    fallen = _decay_time(jnp.log(distance) - jnp.log(gap), *motion.falling())
 
-    crosses = now.decays & (now.s < 0) & (c > 0) & (y <= 0)
-    to_zero = _decay_time(jnp.full_like(zeta, _panels(zeta.dtype)), *falling)
-    force, start = jnp.where(crosses, -now.s, now.s), jnp.where(crosses, 0.0, now.y0)
-    end = jnp.where(crosses, -y, y)
-    grows = (now.grows | (crosses & (delta > 0))) & allowed
-    wanted, harmless = (force, delta, start, c, end), (1.0, 1.0, 0.25, 1.0, 0.25)
-    up = [jnp.where(grows, *pair) for pair in zip(wanted, harmless, strict=True)]
-    r = _attractor(up[0], up[1], up[3])
-    inside = up[4] < r
-    step = jnp.where(inside, up[4] - up[2], 0.0)
-    xi = -jnp.log1p(-ratio(step, jnp.where(inside, r - up[2], 1.0)))
-    grown = _growth_time(step, xi, up[0], up[2], r, up[3])
-    open_ = (now.open | (crosses & (delta == 0))) & allowed
-    free = [jnp.where(open_, *pair) for pair in zip(wanted, harmless, strict=True)]
-    unbounded = _unsaturated_time(free[4], free[0], free[1], free[2], free[3])
+    passed = motion.passes_zero & (y <= 0)
+    diverges = (motion.diverges | (passed & (delta == 0))) & allowed
+    grows = (motion.grows | (passed & (delta > 0))) & allowed
+    growth, harmless = (jnp.where(passed, -y, y), *motion.rising(passed)), (0.5, 1.0, 1.0, 0.5, 1.0)
+    end, force, slope, start, shift = _where(grows, growth, harmless)
+    r = _attractor(force, slope, shift)
+    inside = end < r
+    step, left = _where(inside, (end - start, r - start), (0.0, 1.0))
+    grown = _growth_time(step, -jnp.log1p(-ratio(step, left)), force, start, r, shift)
+    unbounded = _unsaturated_time(*_where(diverges, growth, harmless))
 
-    offset = jnp.where(crosses, to_zero, 0.0)
-    time = jnp.where(falls, fallen, jnp.inf)
-    time = jnp.where(grows & inside, offset + grown, time)
-    time = jnp.where(open_, offset + unbounded, time)
-    return jnp.where(now.valid, jnp.where(x == x0, 0.0, time), jnp.nan)
+    since = jnp.where(passed, motion.time_to_zero(), 0.0)
+    time = jnp.select(
+        [diverges, grows & inside, falls], [since + unbounded, since + grown, fallen], jnp.inf
+    )
+    return jnp.where(motion.valid, jnp.where(x == x0, 0.0, time), jnp.nan)

@@ -8,7 +8,6 @@ q = d/s; this form has no cancellation late in training.
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from gdln_jax._checks import check_choice
-from gdln_jax.exact._calculus import as_floats, check_all
+from gdln_jax.exact._calculus import as_floats, bisect, check_all
 from gdln_jax.exact._modes import linear_mode_time, solve_linear
 
 GATINGS = ("linear", "xor")
@@ -31,7 +30,7 @@ def _residual_loss(
 
 
 def xor_loss(t: ArrayLike, a0: ArrayLike, tau: ArrayLike = 1.0) -> Float[Array, "..."]:
-    """Loss of XoR with one path per example, ``L = 1/2 - sqrt(2) a(t) + a(t)^2`` (N Eq. 23).
+    """Return the loss of XoR with one path per example, ``1/2 - sqrt(2) a(t) + a(t)^2`` (N Eq. 23).
 
     a(t) is ``linear_mode`` with s = sqrt(2)/4, d = 1/2: inputs (+-1, +-1), targets +-1, the mean
     over four examples of half the squared error, the four paths equal by symmetry.
@@ -44,6 +43,11 @@ def xor_loss(t: ArrayLike, a0: ArrayLike, tau: ArrayLike = 1.0) -> Float[Array, 
     t, a0, tau = as_floats(t, a0, tau=tau)
     root = jnp.full_like(a0, math.sqrt(2))
     return _residual_loss(t, root / 4, root**2 / 4, root, a0, tau)
+
+
+def _check_margin(delta: ArrayLike, gating: str) -> None:
+    check_choice(gating, GATINGS, "gating")
+    check_all(delta, lambda x: x >= 0, "delta", "0 or more (its sign is that of a feature)")
 
 
 def _margin_statistics(delta: jax.Array, gating: str) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -62,7 +66,7 @@ def margin_loss(
     *,
     gating: str,
 ) -> Float[Array, "..."]:
-    """Loss of XoR with a third, linearly separating feature +-Delta (H Fig. 2).
+    """Return the loss of XoR with a third, linearly separating feature +-Delta (H Fig. 2).
 
     Linear gating (one pathway per class): s = Delta/2, d = Delta^2/2,
     ``L = 1/2 - Delta a + Delta^2 a^2/2``. XoR gating (one per example):
@@ -79,8 +83,7 @@ def margin_loss(
     Raises:
         ValueError: an unknown ``gating``, or a known ``delta`` below 0.
     """
-    check_choice(gating, GATINGS, "gating")
-    check_all(delta, lambda x: x >= 0, "delta", "0 or more (its sign is that of a feature)")
+    _check_margin(delta, gating)
     t, delta, a0, tau = as_floats(t, delta, a0, tau=tau)
     s, d, q = _margin_statistics(delta, gating)
     return _residual_loss(t, s, d, q, a0, tau)
@@ -94,7 +97,7 @@ def margin_time(
     *,
     gating: str,
 ) -> Float[Array, "..."]:
-    """Time at which ``margin_loss`` is at ``level``: its exact inverse for levels in (0, 1/2).
+    """Return the time at which ``margin_loss`` is at ``level``: its exact inverse in (0, 1/2).
 
     Returns:
         Time in the units of ``tau``: ``inf`` where never reached (Delta = 0 with linear gating),
@@ -103,8 +106,7 @@ def margin_time(
     Raises:
         ValueError: as ``margin_loss``.
     """
-    check_choice(gating, GATINGS, "gating")
-    check_all(delta, lambda x: x >= 0, "delta", "0 or more (its sign is that of a feature)")
+    _check_margin(delta, gating)
     level, delta, a0, tau = as_floats(level, delta, a0, tau=tau)
     s, d, q = _margin_statistics(delta, gating)
     fraction = 1 - jnp.sqrt(2 * jnp.where(level > 0, level, 0.5))
@@ -120,7 +122,7 @@ def margin_crossover(
     *,
     equal: str = "pathways",
 ) -> Float[Array, "..."]:
-    """Margin Delta at which both gatings reach the loss ``level`` at the same time.
+    """Return the margin Delta at which both gatings reach the loss ``level`` at the same time.
 
     H finds sqrt(2/3), where the rates Delta/2 and sqrt(2 + Delta^2)/4 are equal. The exact times
     also contain a0: with equal a0 in every pathway XoR has a head start, because its target is
@@ -170,16 +172,8 @@ def _first_sign_change(
     values = f(grid, *fixed)
     index = jnp.argmax(values < 0)
     found = (values[index] < 0) & (index > 0)
-
-    def halve(_: Any, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        low, high = ends
-        middle = (low + high) / 2
-        below = f(middle, *fixed) < 0
-        return jnp.where(below, low, middle), jnp.where(below, middle, high)
-
-    ends = (grid[jnp.maximum(index - 1, 0)], grid[index])
-    low, high = jax.lax.fori_loop(0, 50, halve, ends)
-    x = jnp.where(found, (low + high) / 2, 1.0)
+    bracket = grid[jnp.maximum(index - 1, 0)], grid[index]
+    x = jnp.where(found, bisect(lambda x: -f(x, *fixed), 0.0, *bracket), 1.0)
     # Two differentiated Newton steps from the root carry derivatives up to the third.
     for _ in range(2):
         value, slope = jax.jvp(lambda x: f(x, a0, level), (x,), (jnp.ones_like(x),))

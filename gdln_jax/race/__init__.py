@@ -7,6 +7,7 @@ curves and maps in which the two are compared (SCIENCE 5). `gdln reproduce claim
 one by one; docs/claims.md has the verdicts and the errata.
 """
 
+from gdln_jax.race._arguments import Solution
 from gdln_jax.race._lotka_volterra import LotkaVolterra, Phases
 from gdln_jax.race._pathways import Pathways
 from gdln_jax.race._portraits import (
@@ -26,6 +27,7 @@ __all__ = [
     "Pathways",
     "PhaseField",
     "Phases",
+    "Solution",
     "WinnerMap",
     "depth_rule",
     "frozen_arc",

@@ -4,28 +4,34 @@ A check looks at values only where they are concrete; inside jit, vmap or grad i
 alone.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from gdln_jax._checks import check_positive_if_known, is_concrete
-from gdln_jax._data.arrays import check_dense, check_real
-from gdln_jax._ode import check_resolved, settings, solve
-from gdln_jax._solution import GAVE_UP, OK
+from gdln_jax._data.arrays import SeveralArrays, check_dense, check_real
+from gdln_jax._ode import Settings, check_resolved, solve
+from gdln_jax._solution import GAVE_UP, OK, SolveError
 
 MAX_STEPS = 100_000
 
+# One number or many: an array, or a list.
+Numbers = ArrayLike | Sequence[object]
+Args = TypeVar("Args")
 
-def as_floats(value: Any, name: str = "the array") -> Array:
-    """A copy as an array of floats; whole numbers become JAX's default float.
 
-    **Raises:** `ValueError` for sparse or masked arrays, what holds no real numbers, and precisions
-    below float32.
+def as_floats(value: Numbers, name: str = "the array") -> Array:
+    """Return a copy as an array of floats; whole numbers become JAX's default float.
+
+    Raises:
+        ValueError: for sparse or masked arrays, what holds no real numbers, and precisions below
+            float32.
     """
     if not isinstance(value, jax.Array):
         check_dense(value, name)
@@ -35,8 +41,8 @@ def as_floats(value: Any, name: str = "the array") -> Array:
     return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
 
 
-def strengths_vector(value: Any, size: int, name: str) -> Float[Array, " pathway"]:
-    """Initial strengths: one non-negative finite number per pathway, at least one positive."""
+def strengths_vector(value: Numbers, size: int, name: str) -> Float[Array, " pathway"]:
+    """Return initial strengths: non-negative finite numbers, one per pathway, not all of them 0."""
     array = as_floats(value, name)
     if array.shape != (size,):
         raise ValueError(
@@ -55,8 +61,8 @@ def strengths_vector(value: Any, size: int, name: str) -> Float[Array, " pathway
     return array
 
 
-def times_vector(ts: Any) -> Float[Array, " time"]:
-    """Times at which a solution is wanted: one axis, from 0 on, never decreasing."""
+def times_vector(ts: Numbers) -> Float[Array, " time"]:
+    """Return the times of a solution: one axis, from 0 on, never decreasing."""
     array = as_floats(ts, "ts")
     if array.ndim != 1 or array.shape[0] == 0:
         raise ValueError(f"ts has shape {array.shape}; give times along one axis, as in [0.0, t].")
@@ -70,8 +76,8 @@ def times_vector(ts: Any) -> Float[Array, " time"]:
     return array
 
 
-def relative_tolerance(rtol: Any, dtype: Any) -> Any:
-    """The solver's relative tolerance: 1e-11 in float64, 1e-5 in float32, if not given."""
+def relative_tolerance(rtol: ArrayLike | None, dtype: np.dtype) -> ArrayLike:
+    """Return the solver's relative tolerance, by default 1e-11, or 1e-5 in float32."""
     check_positive_if_known(rtol=rtol)
     check_resolved(rtol, dtype)
     if rtol is None:
@@ -79,47 +85,59 @@ def relative_tolerance(rtol: Any, dtype: Any) -> Any:
     return rtol
 
 
-class Course(NamedTuple):
-    """Values at the times, NaN from where the solver gave up; 0 or 2; time reached; steps."""
+class Solution(SeveralArrays, eqx.Module):
+    """A solved race, as `solve(..., throw=False)` returns it.
 
-    values: Array
-    status: Array
-    reached: Array
-    steps: Array
+    Attributes:
+        ts: (time,).
+        values: (time, pathway), NaN from where the solver gave up.
+        status: 0, or 2 where the solver gave up.
+        reached: the time that it got to.
+        stats: numbers of steps of the ODE solver; empty for the clock, which has none.
+    """
+
+    ts: Float[Array, "*batch time"]
+    values: Float[Array, "*batch time pathway"]
+    status: Int[Array, "*batch"]
+    reached: Float[Array, "*batch"]
+    stats: dict[str, Int[Array, "*batch"]]
+
+    def checked(self) -> Float[Array, "*batch time pathway"]:
+        """Return the values; raise `SolveError` where the solver is known to have given up."""
+        if is_concrete(self) and int(self.status) != OK:
+            why = "a value is not finite there, or runs to infinity"
+            if int(self.stats["num_steps"]) >= MAX_STEPS:
+                why = (
+                    f"all {MAX_STEPS} steps are used up; loosen rtol, or take limit for late times"
+                )
+            raise SolveError(
+                f"the solver gave up at time {float(self.reached):.6g} of "
+                f"{float(self.ts[-1]):.6g}: {why}. With throw=False values are NaN from there on."
+            )
+        return self.values
 
 
 def integrate(
-    slope: Callable[..., Array],
+    slope: Callable[[Array, Array, Args], Array],
     start: Float[Array, " pathway"],
     times: Float[Array, " time"],
-    args: Any,
+    args: Args,
     solver: diffrax.AbstractAdaptiveSolver,
     *,
-    rtol: Any,
-    atol: Any,
-) -> Course:
-    """Solve dy/dt = slope(t, y, args) from t = 0, at the wanted times."""
+    rtol: ArrayLike,
+    atol: ArrayLike,
+) -> Solution:
+    """Solve dy/dt = slope(t, y, args) from t = 0. One of both tolerances may be 0."""
+    adjoint = diffrax.RecursiveCheckpointAdjoint()
     run = solve(
         slope,
         start,
         times,
         args,
-        settings(times.dtype, rtol=rtol, atol=atol, solver=solver, max_steps=MAX_STEPS),
+        Settings(jnp.asarray(rtol), jnp.asarray(atol), solver, adjoint, MAX_STEPS),
         t0=jnp.zeros((), times.dtype),
     )
     there = jnp.all(jnp.isfinite(run.saved), axis=1)
     status = jnp.where(run.complete & jnp.all(there), OK, GAVE_UP)
     values = jnp.where(there[:, None], run.saved, jnp.nan)
-    return Course(values, status, run.reached, run.stats["num_steps"])
-
-
-def check_course(course: Course, end: Any) -> None:
-    """Raise `RuntimeError` where the solver is known to have given up."""
-    if is_concrete((course, end)) and int(course.status) != OK:
-        why = "a value is not finite there, or runs to infinity"
-        if int(course.steps) >= MAX_STEPS:
-            why = f"all {MAX_STEPS} steps are used up; loosen rtol, or take limit for late times"
-        raise RuntimeError(
-            f"the solver gave up at time {float(course.reached):.6g} of {float(end):.6g}: {why}. "
-            "With throw=False the result is NaN from there on."
-        )
+    return Solution(times, values, status, run.reached, run.stats)

@@ -3,18 +3,17 @@
 In the coordinates z of `Pathways` (ln a or u^(2-L)) the flow is dz/dt = const (S - D a): a mirror
 flow. So z(t) - z(0) stays in the range of D, and the limit is the minimiser nearest to the start in
 the Bregman divergence of the potential (relative entropy for L = 2). Host code, but for
-`differentiable_limit`; imports nothing of the package.
+`differentiable_limit`.
 """
-
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 from scipy.linalg import eigh
-from scipy.optimize import nnls
+from scipy.optimize import minimize, nnls
+
+from gdln_jax._solution import SolveError
 
 
 def rounding(D: np.ndarray) -> float:
@@ -75,7 +74,7 @@ def differentiable_limit(
     derivatives are those of the limit wherever no survivor is about to die.
     """
 
-    def survivors(*held: Any) -> tuple[np.ndarray, np.ndarray]:
+    def survivors(*held: Array) -> tuple[np.ndarray, np.ndarray]:
         S, D, alive = (np.asarray(a) for a in held)
         used = np.zeros(len(S), bool)
         sub = np.ix_(alive, alive)
@@ -92,57 +91,54 @@ def differentiable_limit(
 
 
 def project(a0: np.ndarray, minimum: np.ndarray, D: np.ndarray, depth: int) -> np.ndarray:
-    """The minimiser that the flow from a0 reaches, given one minimiser on the same support.
+    """Return the minimiser that the flow from a0 reaches, given one on the same support.
 
-    Solves the dual: minimise sum u^2/2 - w.minimum over w in the range of D, where w is the time
-    integral of S - D a, ln a = ln a0 + 2 w for depth 2 and u^(2-L) = u0^(2-L) - (L-2) w for deeper
-    ones. It is smooth and convex; damped Newton steps.
+    Solves the dual problem: minimise sum u^2/2 - w.minimum over w in the range of D, where w is the
+    time integral of S - D a, ln a = ln a0 + 2 w for depth 2 and u^(2-L) = u0^(2-L) - (L-2) w for
+    deeper ones. It is smooth and convex, with gradient a - minimum and Hessian L a^(2-2/L).
     """
     values, vectors = eigh(D)
     basis = vectors[:, values > rounding(D) * values[-1]]
     power = 1 - 2 / depth
 
     def contributions(q: np.ndarray) -> np.ndarray:
+        """Return a; NaN where a deeper pathway would be beyond infinity."""
         w = basis @ q
         if depth == 2:
-            return a0 * np.exp(np.minimum(2 * w, 600.0))
+            return a0 * np.exp(np.minimum(2 * w, 300.0))
         z = a0 ** (-power) - (depth - 2) * w
-        return np.where(z > 0, np.where(z > 0, z, 1.0) ** (-1 / power), np.inf)
+        return np.where(z > 0, z, np.nan) ** (-1 / power)
 
     def objective(q: np.ndarray) -> float:
-        return float(np.sum(contributions(q) ** (2 / depth)) / 2 - (basis @ q) @ minimum)
+        value = np.sum(contributions(q) ** (2 / depth)) / 2 - (basis @ q) @ minimum
+        return float(np.nan_to_num(value, nan=np.inf))
 
-    q, goal = np.zeros(basis.shape[1]), basis.T @ minimum
-    gradient = goal
-    for _ in range(500):
-        a = contributions(q)
-        gradient = basis.T @ a - goal
-        if np.linalg.norm(gradient) <= 1e-13 * np.linalg.norm(goal):
-            break
-        slopes = depth * a ** (2 - 2 / depth)
-        step = np.linalg.solve(basis.T @ (slopes[:, None] * basis), gradient)
-        q, moved = _damped(objective, q, step, float(gradient @ step))
-        if not moved:
-            break
-    if np.linalg.norm(gradient) > 1e-9 * np.linalg.norm(goal):
-        raise RuntimeError(
-            f"The limit was not found: the fit of it is off by {np.linalg.norm(gradient):.1e}. "
+    def gradient(q: np.ndarray) -> np.ndarray:
+        return basis.T @ (np.nan_to_num(contributions(q)) - minimum)
+
+    def hessian(q: np.ndarray) -> np.ndarray:
+        slopes = depth * np.nan_to_num(contributions(q)) ** (2 - 2 / depth)
+        return basis.T @ (slopes[:, None] * basis)
+
+    goal = np.linalg.norm(basis.T @ minimum)
+    q = minimize(
+        objective,
+        np.zeros(basis.shape[1]),
+        method="trust-exact",
+        jac=gradient,
+        hess=hessian,
+        options={"max_trust_radius": 1e300, "gtol": 1e-7 * goal, "maxiter": 2000},
+    ).x
+    # Where differences of the objective are rounding, the gradient is still exact.
+    for _ in range(3):
+        q = q - np.linalg.solve(hessian(q), gradient(q))
+    error = np.linalg.norm(gradient(q))
+    if not error <= 1e-9 * goal:
+        raise SolveError(
+            f"The limit was not found: the fit of it is off by {error:.1e}. "
             f"A pathway may be dying without a force; look at solve(a0, ts) for long times."
         )
     return contributions(q)
-
-
-def _damped(
-    objective: Callable[[np.ndarray], float], q: np.ndarray, step: np.ndarray, decrease: float
-) -> tuple[np.ndarray, bool]:
-    """Step back along `step` until the objective falls enough; False when it no longer can."""
-    here, factor = objective(q), 1.0
-    while factor > 1e-60:
-        there = objective(q - factor * step)
-        if np.isfinite(there) and there <= here - 1e-4 * factor * decrease + 1e-15 * abs(here):
-            return q - factor * step, True
-        factor /= 2
-    return q, False
 
 
 def _independent(D: np.ndarray, eps: float) -> bool:

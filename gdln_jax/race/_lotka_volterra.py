@@ -5,21 +5,21 @@ it is not what R says: see SCIENCE 5 and the class below.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from gdln_jax._checks import check_choice, is_concrete
 from gdln_jax._solution import OK
 from gdln_jax.race._arguments import (
-    Course,
+    Numbers,
+    Solution,
     as_floats,
-    check_course,
     integrate,
     relative_tolerance,
     strengths_vector,
@@ -31,12 +31,12 @@ from gdln_jax.race._clock import clock_at_times, clock_at_total, elapsed, safe_l
 class Phases(eqx.Module):
     """The two times that part a race into growth, competition and freezing.
 
-    With F = sum s^2/s_max^2, all growth rates are the free ones times the brake 1 - F.
+    With F = sum s^2/s_max^2, all growth rates are the free ones times the factor 1 - F.
 
-    - exponential phase: t < `exponential_end`, brake above 1 - `slowed` (it may be 0 long);
+    - exponential phase: t < `exponential_end`, factor above 1 - `slowed` (it may be 0 long);
     - competition: between the two times;
-    - frozen phase: t > `frozen_start`, |brake| below `frozen`. No strength will change by more than
-      about `frozen`/2 any more, in relation to itself, unless its rate is far above the mean.
+    - frozen phase: t > `frozen_start`, |factor| below `frozen`. No strength will change by more
+      than about `frozen`/2 any more, in relation to itself, unless its rate is far above the mean.
     """
 
     exponential_end: Float[Array, ""]
@@ -79,9 +79,14 @@ class LotkaVolterra(eqx.Module):
 
     rates: Float[Array, " pathway"]
     s_max: Float[Array, ""]
-    drive: Callable[[Any], Any] | None
+    drive: Callable[[Array], ArrayLike] | None
 
-    def __init__(self, rates: Any, s_max: Any = 1.0, drive: Callable[[Any], Any] | None = None):
+    def __init__(
+        self,
+        rates: Numbers,
+        s_max: Numbers = 1.0,
+        drive: Callable[[Array], ArrayLike] | None = None,
+    ):
         self.rates = as_floats(rates, "rates")
         if self.rates.ndim != 1 or self.rates.shape[0] == 0:
             raise ValueError(f"rates has shape {self.rates.shape}; give one rate per pathway.")
@@ -101,23 +106,41 @@ class LotkaVolterra(eqx.Module):
             if not (np.isfinite(self.s_max) and self.s_max > 0):
                 raise ValueError(f"s_max is {self.s_max}; it must be a finite number above 0.")
 
-    def velocity(self, s: Float[Array, " pathway"], t: Any = 0.0) -> Float[Array, " pathway"]:
-        """Right-hand side of the equation, shape (pathway,)."""
+    def velocity(self, s: Float[Array, " pathway"], t: ArrayLike = 0.0) -> Float[Array, " pathway"]:
+        """Return the right-hand side of the equation, shape (pathway,)."""
         growth = self.rates * s * (1 - jnp.sum((s / self.s_max) ** 2))
-        return growth if self.drive is None else growth + self.drive(t)
+        return growth if self.drive is None else growth + self.drive(jnp.asarray(t))
 
     @overload
     def solve(
-        self, s0: Any, ts: Any, *, method: str = ..., rtol: Any = ..., throw: Literal[True] = ...
+        self,
+        s0: Numbers,
+        ts: Numbers,
+        *,
+        method: str = ...,
+        rtol: ArrayLike | None = ...,
+        throw: Literal[True] = ...,
     ) -> Float[Array, "time pathway"]: ...
     @overload
     def solve(
-        self, s0: Any, ts: Any, *, method: str = ..., rtol: Any = ..., throw: Literal[False]
-    ) -> tuple[Float[Array, "time pathway"], Int[Array, ""]]: ...
+        self,
+        s0: Numbers,
+        ts: Numbers,
+        *,
+        method: str = ...,
+        rtol: ArrayLike | None = ...,
+        throw: Literal[False],
+    ) -> Solution: ...
     def solve(
-        self, s0: Any, ts: Any, *, method: str = "auto", rtol: Any = None, throw: bool = True
-    ) -> Any:
-        """Strengths at the times ts, shape (time, pathway).
+        self,
+        s0: Numbers,
+        ts: Numbers,
+        *,
+        method: str = "auto",
+        rtol: ArrayLike | None = None,
+        throw: bool = True,
+    ) -> Float[Array, "time pathway"] | Solution:
+        """Return the strengths at the times ts, shape (time, pathway).
 
         Args:
             s0: strengths at t = 0, shape (pathway,), >= 0.
@@ -127,17 +150,18 @@ class LotkaVolterra(eqx.Module):
                 None, else the ODE.
             rtol: relative tolerance of "ode" (default 1e-11, in float32 1e-5). The absolute one is
                 rtol times the smallest positive s0, so that plateaus are resolved (PITFALLS 1).
-            throw: raise where the ODE solver gives up. If False, the result is (strengths, status):
-                0, or 2 with NaN from the time that it did not reach on. Under jit, vmap and grad
-                nothing is ever raised, and NaN concern one member of a batch alone.
+            throw: raise where the ODE solver gives up. If False, the result is a `race.Solution`
+                with the strengths as `.values`, NaN from the time on that was not reached. Under
+                jit, vmap and grad nothing is ever raised, and NaN concern one member of a batch
+                alone.
 
         Raises:
             ValueError: an rtol for the clock, which has none, or one below what the precision can
                 resolve; wrong s0, ts or method.
-            RuntimeError: the ODE solver gave up; it names the time reached.
+            SolveError: the ODE solver gave up; it names the time reached.
         """
         check_choice(method, ("auto", "clock", "ode"), "method")
-        s = self._strengths(s0)
+        s, times = self._strengths(s0), times_vector(ts)
         if method == "clock" or (method == "auto" and self.drive is None):
             if rtol is not None:
                 raise ValueError(
@@ -145,35 +169,35 @@ class LotkaVolterra(eqx.Module):
                     "leave rtol out, or pass method='ode'."
                 )
             strengths = s[None, :] * jnp.exp(jnp.outer(self.clock(s0, ts), self.rates))
-            return strengths if throw else (strengths, jnp.asarray(OK))
-        times = times_vector(ts)
-        course = self._solve_ode(s, times, relative_tolerance(rtol, s.dtype))
-        if not throw:
-            return course.values, course.status
-        check_course(course, times[-1])
-        return course.values
+            run = Solution(times, strengths, jnp.asarray(OK), times[-1], {})
+        else:
+            run = self._solve_ode(s, times, relative_tolerance(rtol, s.dtype))
+        return run.checked() if throw else run
 
-    def clock(self, s0: Any, ts: Any) -> Float[Array, " time"]:
-        """T(t) at the times ts, shape (time,); exact to rounding. E = 0 only."""
+    def clock(self, s0: Numbers, ts: Numbers) -> Float[Array, " time"]:
+        """Return T(t) at the times ts, shape (time,); exact to rounding. E = 0 only."""
         times = times_vector(ts).astype(self.rates.dtype)
         distance, log_shares = self._distance_and_shares(s0)
         return clock_at_times(times, self.rates, log_shares, distance)
 
-    def clock_limit(self, s0: Any) -> Float[Array, ""]:
-        """T_inf, the root of sum s_m(0)^2 exp(2 rates_m T) = s_max^2. E = 0 only."""
+    def clock_limit(self, s0: Numbers) -> Float[Array, ""]:
+        """Return T_inf, the root of sum s_m(0)^2 exp(2 rates_m T) = s_max^2. E = 0 only."""
         return self._clock_at(s0, 1.0)
 
-    def limit(self, s0: Any) -> Float[Array, " pathway"]:
-        """The frozen strengths s(inf) = s(0) exp(rates T_inf), on the sphere |s| = s_max."""
+    def limit(self, s0: Numbers) -> Float[Array, " pathway"]:
+        """Return the frozen strengths s(inf) = s(0) exp(rates T_inf), on the sphere |s| = s_max."""
         return self._strengths(s0) * jnp.exp(self.rates * self.clock_limit(s0))
 
-    def winner(self, s0: Any) -> Int[Array, ""]:
-        """Index of the largest final strength: argmax [ln s(0) + rates T_inf]; a tie: the first."""
+    def winner(self, s0: Numbers) -> Int[Array, ""]:
+        """Return the index of the largest final strength, argmax [ln s(0) + rates T_inf].
+
+        Of equal ones the first.
+        """
         s = self._strengths(s0)
         return jnp.argmax(safe_log(s) + self.rates * self.clock_limit(s0))
 
-    def phases(self, s0: Any, *, slowed: float = 0.1, frozen: float = 0.01) -> Phases:
-        """Times at which growth is slowed by the fraction `slowed`, and slowed down to `frozen`.
+    def phases(self, s0: Numbers, *, slowed: float = 0.1, frozen: float = 0.01) -> Phases:
+        """Return the times at which growth is slowed by the share `slowed`, and down to `frozen`.
 
         `Phases` defines the three phases; 0 < slowed < 1 - frozen < 1. From above s_max there is
         no exponential phase, and the frozen one starts where sum s^2/s_max^2 is 1 + frozen.
@@ -181,7 +205,7 @@ class LotkaVolterra(eqx.Module):
         if not (0 < slowed < 1 - frozen < 1):
             raise ValueError(
                 f"slowed is {slowed} and frozen is {frozen}; needed: 0 < slowed < 1 - frozen < 1, "
-                f"as with the defaults .1 and .01."
+                f"as with the defaults 0.1 and 0.01."
             )
         distance, log_shares = self._distance_and_shares(s0)
 
@@ -189,17 +213,18 @@ class LotkaVolterra(eqx.Module):
             gap = distance - self._clock_at(s0, total)
             ahead = jnp.abs(gap) < jnp.abs(distance)  # that total is still to come
             shrinkage = jnp.log(jnp.where(ahead, distance / jnp.where(ahead, gap, 1.0), 1.0))
-            return jnp.where(ahead, elapsed(shrinkage, self.rates, log_shares, distance), 0.0)
+            time, _ = elapsed(shrinkage, self.rates, log_shares, distance)
+            return jnp.where(ahead, time, 0.0)
 
         below = distance > 0
         freezing = time_at(jnp.where(below, 1 - frozen, 1 + frozen))
         return Phases(jnp.where(below, time_at(slowed), 0.0), freezing, slowed, frozen)
 
-    def _strengths(self, s0: Any) -> Float[Array, " pathway"]:
+    def _strengths(self, s0: Numbers) -> Float[Array, " pathway"]:
         return strengths_vector(s0, self.rates.shape[0], "s0")
 
-    def _clock_at(self, s0: Any, total: Array | float) -> Float[Array, ""]:
-        """The clock at which sum s^2/s_max^2 equals `total`."""
+    def _clock_at(self, s0: Numbers, total: Array | float) -> Float[Array, ""]:
+        """Return the clock at which sum s^2/s_max^2 equals `total`."""
         if self.drive is not None:
             raise ValueError(
                 "There is no common clock with a drive E(t): each pathway gets its own push. Use "
@@ -207,18 +232,20 @@ class LotkaVolterra(eqx.Module):
             )
         log_ratio = safe_log(self._strengths(s0)) - jnp.log(self.s_max)
         level = jnp.log(jnp.asarray(total, self.rates.dtype))
-        return clock_at_total(self.rates, log_ratio, level)
+        return clock_at_total(level, self.rates, log_ratio)
 
-    def _distance_and_shares(self, s0: Any) -> tuple[Float[Array, ""], Float[Array, " pathway"]]:
-        """T_inf, and the logarithms of the final shares s_m^2/s_max^2, which sum to 1."""
+    def _distance_and_shares(
+        self, s0: Numbers
+    ) -> tuple[Float[Array, ""], Float[Array, " pathway"]]:
+        """Return T_inf, and the logarithms of the final shares s_m^2/s_max^2, which sum to 1."""
         distance = self.clock_limit(s0)
         log_ratio = safe_log(self._strengths(s0)) - jnp.log(self.s_max)
         return distance, 2 * (log_ratio + self.rates * distance)
 
     @eqx.filter_jit
     def _solve_ode(
-        self, s: Float[Array, " pathway"], times: Float[Array, " time"], rtol: Any
-    ) -> Course:
+        self, s: Float[Array, " pathway"], times: Float[Array, " time"], rtol: ArrayLike
+    ) -> Solution:
         smallest = jnp.minimum(jnp.min(jnp.where(s > 0, s, jnp.inf)), self.s_max)
         return integrate(
             lambda t, y, model: model.velocity(y, t),

@@ -6,21 +6,22 @@ constant - S.a + a.D.a/2, and tau du_m/dt = u_m^(L-1) (S_m - sum_j D_jm a_j) (SC
 that is a Lotka-Volterra system, linear in a; it is R's equation only if D is c S S^T.
 """
 
-from typing import Any, Literal, overload
+import dataclasses
+from typing import Literal, overload
 
 import diffrax
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from gdln_jax._checks import check_integer, check_positive_if_known, is_concrete
 from gdln_jax._linalg import quotient, root
 from gdln_jax._reduction.reduction import Reduction
 from gdln_jax.race._arguments import (
-    Course,
+    Numbers,
+    Solution,
     as_floats,
-    check_course,
     integrate,
     relative_tolerance,
     strengths_vector,
@@ -64,7 +65,9 @@ class Pathways(eqx.Module):
     depth: int = eqx.field(static=True)
     paths: tuple[Path, ...] | None = eqx.field(static=True)
 
-    def __init__(self, S: Any, D: Any, depth: int = 2, paths: tuple[Path, ...] | None = None):
+    def __init__(
+        self, S: Numbers, D: Numbers, depth: int = 2, paths: tuple[Path, ...] | None = None
+    ):
         self.paths = paths
         self.S, self.D = as_floats(S, "S"), as_floats(D, "D")
         self.depth = check_integer(depth, "depth", minimum=2)
@@ -80,7 +83,7 @@ class Pathways(eqx.Module):
 
     @classmethod
     def from_reduction(cls, reduction: Reduction, mode: int = 0) -> "Pathways":
-        """The race of one mode of a reduction, whose paths share no edge.
+        """Return the race of one mode of a reduction, whose paths share no edge.
 
         S and D are the derivatives of the reduced loss in the path products, so that gates,
         overlaps U_p^T U_j between frames (E16) and copies of a path are in them. Pathways that
@@ -96,46 +99,46 @@ class Pathways(eqx.Module):
         return cls(S, D, depth, paths)
 
     def velocity(self, a: Float[Array, " pathway"]) -> Float[Array, " pathway"]:
-        """Velocity tau da/dt = L a^(2-2/L) (S - D a), shape (pathway,)."""
+        """Return the velocity tau da/dt = L a^(2-2/L) (S - D a), shape (pathway,)."""
         return self.depth * a ** (2 - 2 / self.depth) * (self.S - self.D @ a)
 
     def loss(self, a: Float[Array, " pathway"]) -> Float[Array, ""]:
-        """Loss above that of a = 0: a.D.a/2 - S.a (the constant <y^2>/2 is not known here)."""
+        """Return the loss above that of a = 0, a.D.a/2 - S.a (<y^2>/2 is not known here)."""
         return a @ self.D @ a / 2 - self.S @ a
 
     @overload
     def solve(
         self,
-        a0: Any,
-        ts: Any,
+        a0: Numbers,
+        ts: Numbers,
         *,
-        tau: Any = ...,
-        rtol: Any = ...,
+        tau: ArrayLike = ...,
+        rtol: ArrayLike | None = ...,
         solver: diffrax.AbstractAdaptiveSolver | None = ...,
         throw: Literal[True] = ...,
     ) -> Float[Array, "time pathway"]: ...
     @overload
     def solve(
         self,
-        a0: Any,
-        ts: Any,
+        a0: Numbers,
+        ts: Numbers,
         *,
-        tau: Any = ...,
-        rtol: Any = ...,
+        tau: ArrayLike = ...,
+        rtol: ArrayLike | None = ...,
         solver: diffrax.AbstractAdaptiveSolver | None = ...,
         throw: Literal[False],
-    ) -> tuple[Float[Array, "time pathway"], Int[Array, ""]]: ...
+    ) -> Solution: ...
     def solve(
         self,
-        a0: Any,
-        ts: Any,
+        a0: Numbers,
+        ts: Numbers,
         *,
-        tau: Any = 1.0,
-        rtol: Any = None,
+        tau: ArrayLike = 1.0,
+        rtol: ArrayLike | None = None,
         solver: diffrax.AbstractAdaptiveSolver | None = None,
         throw: bool = True,
-    ) -> Any:
-        """Contributions a at the times ts, shape (time, pathway), by diffrax.
+    ) -> Float[Array, "time pathway"] | Solution:
+        """Return the contributions a at the times ts, shape (time, pathway), by diffrax.
 
         Solved in the coordinates in which a plateau is a straight line: ln a for L = 2 and
         u^(2-L) for deeper pathways. The error of the former and the relative error of the latter
@@ -149,14 +152,15 @@ class Pathways(eqx.Module):
             rtol: relative error per unit of the solver's control (default 1e-11; float32 1e-5).
             solver: any adaptive diffrax solver; default Dopri8. The steps are
                 bounded by stability once a race is over: take `limit` for t to infinity.
-            throw: raise where the solver gives up. If False, the result is (contributions, status):
-                0, or 2 with NaN from the time that it did not reach on. Under jit, vmap and grad
-                nothing is ever raised, and NaN concern one member of a batch alone.
+            throw: raise where the solver gives up. If False, the result is a `race.Solution` with
+                the contributions as `.values`, NaN from the time on that was not reached. Under
+                jit, vmap and grad nothing is ever raised, and NaN concern one member of a batch
+                alone.
 
         Raises:
             ValueError: a tau or rtol that is no finite number above 0, an rtol below what the
                 precision can resolve, wrong a0 or ts.
-            RuntimeError: the solver gave up; it names the time reached.
+            SolveError: the solver gave up; it names the time reached.
         """
         start = strengths_vector(a0, self.S.shape[0], "a0")
         times = times_vector(ts)
@@ -164,16 +168,13 @@ class Pathways(eqx.Module):
         alive = start > 0
         z0 = self._to_straight(jnp.where(alive, start, 1.0))
         tolerance = relative_tolerance(rtol, z0.dtype)
-        course = self._integrate(z0, alive, times / tau, tolerance, solver or diffrax.Dopri8())
-        course = course._replace(reached=course.reached * tau)
-        a = jnp.where(alive[None, :], self._from_straight(course.values), 0.0)
-        if not throw:
-            return a, course.status
-        check_course(course, times[-1])
-        return a
+        run = self._integrate(z0, alive, times / tau, tolerance, solver or diffrax.Dopri8())
+        a = jnp.where(alive[None, :], self._from_straight(run.values), 0.0)
+        run = dataclasses.replace(run, ts=times, values=a, reached=run.reached * tau)
+        return run.checked() if throw else run
 
-    def limit(self, a0: Any = None) -> Float[Array, " pathway"]:
-        """The limit of a(t), shape (pathway,): non-negative least squares on a.D.a/2 - S.a.
+    def limit(self, a0: Numbers | None = None) -> Float[Array, " pathway"]:
+        """Return the limit of a(t), shape (pathway,): non-negative least squares on a.D.a/2 - S.a.
 
         Positive definite D: the same from every positive start; a0 only says which pathways start
         at 0 and stay there. Semi-definite D: the minimisers are a face, and the flow chooses the
@@ -188,7 +189,7 @@ class Pathways(eqx.Module):
 
         Raises:
             ValueError: a0 missing though the limit depends on it.
-            RuntimeError: the convex problem did not converge (a pathway without force that dies).
+            SolveError: the convex problem did not converge (a pathway without force that dies).
         """
         size = self.S.shape[0]
         start = None if a0 is None else strengths_vector(a0, size, "a0")
@@ -216,13 +217,14 @@ class Pathways(eqx.Module):
         result[alive] = minimum
         return jnp.asarray(result, self.S.dtype)
 
-    def winner(self, a0: Any) -> Int[Array, ""]:
-        """Winner for small initial values: argmax S u0^(L-2), u0 = a0^(1/L); a tie: the first.
+    def winner(self, a0: Numbers) -> Int[Array, ""]:
+        """Return the winner for small initial values, argmax S u0^(L-2), u0 = a0^(1/L).
 
         Derived for D = c S S^T, where u^(2-L) falls linearly in the common clock, and true for
         pathways that fit the same target while it is unexplained. R's rule, argmax S u0, is the
         case L = 3. For L = 2 the initial values drop out in this limit, unless the S are equal
-        (they then decide); at finite values `to_lotka_volterra().winner` is exact.
+        (they then decide; of equal ones the first wins). At finite values
+        `to_lotka_volterra().winner` is exact.
         """
         a = strengths_vector(a0, self.S.shape[0], "a0")
         if self.depth > 2:
@@ -232,7 +234,7 @@ class Pathways(eqx.Module):
         return jnp.argmax(jnp.where((a > 0) & jnp.equal(self.S, best), a, -jnp.inf))
 
     def coincides_with_lotka_volterra(self, tol: float = 1e-9, *, any_depth: bool = False) -> bool:
-        """Whether D_jm = c S_j S_m with all S > 0, within tol |D|, and L = 2: R's equation exactly.
+        """Return whether D_jm = c S_j S_m, all S > 0, within tol |D|, and L = 2: R's equation.
 
         That is the case of views that always occur together, on the same examples with fixed
         amplitudes. `any_depth` tests the condition on the correlations alone: deeper pathways then
@@ -247,7 +249,7 @@ class Pathways(eqx.Module):
         return bool(np.linalg.norm(D - capacity * np.outer(S, S)) <= tol * np.linalg.norm(D))
 
     def to_lotka_volterra(self, tol: float = 1e-9) -> LotkaVolterra:
-        """R's equation for s = sqrt(`contributions`): rates S (per tau), s_max = c^(-1/4).
+        """Return R's equation for s = sqrt(`contributions`): rates S (per tau), s_max = c^(-1/4).
 
         Raises:
             ValueError: unless `coincides_with_lotka_volterra(tol)`.
@@ -264,7 +266,7 @@ class Pathways(eqx.Module):
         return LotkaVolterra(self.S, self._capacity() ** (-0.25))
 
     def contributions(self, a: Float[Array, "*time pathway"]) -> Float[Array, "*time pathway"]:
-        """Each pathway's part of the output when D = c S S^T: sqrt(c) S_m a_m.
+        """Return each pathway's part of the output when D = c S S^T: sqrt(c) S_m a_m.
 
         They add up to c^(-1/2) in the end: the target, or sqrt(p) times it if the views occur, all
         together, in a fraction p of the examples. 0 if all S are.
@@ -272,7 +274,7 @@ class Pathways(eqx.Module):
         return jnp.broadcast_to(root(self._capacity()) * self.S, a.shape) * a
 
     def _capacity(self) -> Float[Array, ""]:
-        """The c of D = c S S^T (best in least squares)."""
+        """Return the c of D = c S S^T (best in least squares)."""
         return quotient(self.S @ self.D @ self.S, jnp.sum(self.S**2) ** 2)
 
     def _to_straight(self, a: Array) -> Array:
@@ -291,12 +293,12 @@ class Pathways(eqx.Module):
         z0: Float[Array, " pathway"],
         alive: Array,
         times: Float[Array, " time"],
-        tolerance: Any,
+        tolerance: ArrayLike,
         solver: diffrax.AbstractAdaptiveSolver,
-    ) -> Course:
+    ) -> Solution:
         factor = 2.0 if self.depth == 2 else 2.0 - self.depth
 
-        def slope(_: Any, z: Array, args: tuple[Any, Array]) -> Array:
+        def slope(_: Array, z: Array, args: tuple[Pathways, Array]) -> Array:
             model, growing = args
             a = jnp.where(growing, model._from_straight(z), 0.0)
             return jnp.where(growing, factor * (model.S - model.D @ a), 0.0)

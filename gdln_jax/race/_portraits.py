@@ -4,16 +4,15 @@ Arrays in, arrays out: nothing is drawn here, and no grid point is visited by a 
 """
 
 from functools import partial
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from gdln_jax._checks import check_integer, is_concrete
 from gdln_jax._linalg import norm, quotient
-from gdln_jax.race._arguments import as_floats
+from gdln_jax.race._arguments import Numbers, as_floats
 from gdln_jax.race._clock import frozen_fractions
 from gdln_jax.race._lotka_volterra import LotkaVolterra
 from gdln_jax.race._pathways import Pathways
@@ -31,8 +30,11 @@ class WinnerMap(eqx.Module):
 
     Entries are 0 or 1, the index of the winner.
 
-    - `share`: pathway 1's final part of the output, exact; `winner`: 1 where that exceeds 1/2;
-    - `summary`: R's rule, argmax rate u0; `depth`: argmax rate u0^(L-2), right as u0 -> 0.
+    Attributes:
+        share: pathway 1's final part of the output, exact.
+        winner: 1 where that exceeds 1/2.
+        summary: R's rule, argmax rate u0.
+        depth: argmax rate u0^(L-2), right as u0 -> 0.
 
     R's s(0) is read as u0, the strength of one layer, in which its rule is right for L = 3. Read
     as the norm of the whole pathway, u0^L, it is right for no depth.
@@ -56,19 +58,21 @@ class WinnerMap(eqx.Module):
         return jnp.mean(self.depth == self.winner)
 
 
-def summary_rule(rates: Any, u0: Any) -> Int[Array, "..."]:
-    """R's rule: argmax rate u0 over the last axis. Right for three weight layers only."""
+def summary_rule(rates: Numbers, u0: Numbers) -> Int[Array, "..."]:
+    """Return R's rule, argmax rate u0 over the last axis. Right for three weight layers only."""
     return jnp.argmax(as_floats(rates) * as_floats(u0), axis=-1)
 
 
-def depth_rule(rates: Any, u0: Any, depth: int) -> Int[Array, "..."]:
-    """The winner as the layer strengths u0 tend to 0: argmax rate u0^(depth-2), last axis."""
+def depth_rule(rates: Numbers, u0: Numbers, depth: int) -> Int[Array, "..."]:
+    """Return the winner for layer strengths u0 -> 0: argmax rate u0^(depth-2), last axis."""
     exponent = check_integer(depth, "depth", minimum=2) - 2
     return jnp.argmax(as_floats(rates) * as_floats(u0) ** exponent, axis=-1)
 
 
-def frozen_shares(rates: Any, u0: Any, depth: int, *, capacity: Any = 1.0) -> Float[Array, "*n m"]:
-    """Final parts of the output of views that always occur together, exact; they sum to 1.
+def frozen_shares(
+    rates: Numbers, u0: Numbers, depth: int, *, capacity: ArrayLike = 1.0
+) -> Float[Array, "*n m"]:
+    """Return the final parts of the output of views that always occur together; they sum to 1.
 
     For D = capacity S S^T with S = rates; `u0` are layer strengths at t = 0, so that pathway m
     starts with capacity S_m u0_m^depth of the output. Broadcasts over leading axes; works under
@@ -89,7 +93,12 @@ def frozen_shares(rates: Any, u0: Any, depth: int, *, capacity: Any = 1.0) -> Fl
 
 
 def winner_map(
-    rate_ratios: Any, initial_ratios: Any, depth: int, *, rate: Any = 1.0, u0: Any = 0.01
+    rate_ratios: Numbers,
+    initial_ratios: Numbers,
+    depth: int,
+    *,
+    rate: ArrayLike = 1.0,
+    u0: ArrayLike = 0.01,
 ) -> WinnerMap:
     """Race two pathways that always occur together, on a grid of rate and initial ratios.
 
@@ -108,19 +117,23 @@ def winner_map(
     for name, values in (("rate_ratios", across), ("initial_ratios", along)):
         if values.ndim != 1 or (is_concrete(values) and not bool(jnp.all(values > 0))):
             raise ValueError(f"{name} must be ratios above 0 along one axis; got {values}.")
-    if is_concrete((rate, u0)) and not (float(rate) > 0 and float(u0) > 0):
+    first, start = jnp.asarray(rate, across.dtype), jnp.asarray(u0, across.dtype)
+    if is_concrete((first, start)) and not bool((first > 0) & (start > 0)):
         raise ValueError(f"rate is {rate} and u0 is {u0}; both must be above 0.")
 
-    first, start = jnp.asarray(rate, across.dtype), jnp.asarray(u0, across.dtype)
     share, summary, by_depth = _race_grid(across, along, first, start, depth)
     return WinnerMap(across, along, share, (share > 0.5).astype(int), summary, by_depth)
 
 
 @partial(jax.jit, static_argnames="depth")
-def _race_grid(across: Array, along: Array, rate: Array, u0: Array, depth: int) -> tuple:
-    """Share of pathway 1 and what both rules say, each of shape (rate, initial)."""
+def _race_grid(
+    across: Array, along: Array, rate: Array, u0: Array, depth: int
+) -> tuple[Array, Array, Array]:
+    """Return the share of pathway 1 and what both rules say, each of shape (rate, initial)."""
 
-    def race(rate_ratio: Float[Array, ""], initial_ratio: Float[Array, ""]) -> tuple:
+    def race(
+        rate_ratio: Float[Array, ""], initial_ratio: Float[Array, ""]
+    ) -> tuple[Array, Array, Array]:
         one = jnp.ones_like(rate_ratio)
         rates, start = rate * jnp.stack([one, rate_ratio]), u0 * jnp.stack([one, initial_ratio])
         share = frozen_fractions(rates, start, one, depth)[1]
@@ -130,7 +143,7 @@ def _race_grid(across: Array, along: Array, rate: Array, u0: Array, depth: int) 
 
 
 def phase_field(system: LotkaVolterra | Pathways, extent: float, num: int = 21) -> PhaseField:
-    """Velocities of two pathways on num x num points of [0, extent]^2 (s, or a)."""
+    """Return the velocities of two pathways on num x num points of [0, extent]^2 (s, or a)."""
     axis = jnp.linspace(0.0, extent, check_integer(num, "num", minimum=2))
     _two_pathways(system)
     velocity = jax.vmap(
@@ -139,20 +152,20 @@ def phase_field(system: LotkaVolterra | Pathways, extent: float, num: int = 21) 
     return PhaseField(axis, velocity(axis, axis))
 
 
-def frozen_arc(s_max: Any = 1.0, num: int = 101) -> Float[Array, "num 2"]:
-    """R's frozen set for two pathways: the quarter circle s_1^2 + s_2^2 = s_max^2.
+def frozen_arc(s_max: ArrayLike = 1.0, num: int = 101) -> Float[Array, "num 2"]:
+    """Return R's frozen set for two pathways: the quarter circle s_1^2 + s_2^2 = s_max^2.
 
     Every point of it is at rest and attracts from below and above (for any rates), and it is the
     nullcline of both pathways: there is no isolated fixed point with one winner.
     """
     angle = jnp.linspace(0.0, jnp.pi / 2, check_integer(num, "num", minimum=2))
-    return s_max * jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
+    return jnp.asarray(s_max) * jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
 
 
 def nullclines(
     pathways: Pathways, extent: float, num: int = 101
 ) -> tuple[Float[Array, "2 num 2"], Bool[Array, " 2"]]:
-    """The lines D_m1 a_1 + D_m2 a_2 = S_m inside [0, extent]^2, for m = 1, 2 (any depth).
+    """Return the lines D_m1 a_1 + D_m2 a_2 = S_m inside [0, extent]^2, for m = 1, 2 (any depth).
 
     The other nullclines are the axes a_m = 0. The lines coincide, and are then the frozen set, if
     D = c S S^T. Returns points, shape (pathway, num, 2), with the ends exactly on the border of
@@ -161,7 +174,7 @@ def nullclines(
     _two_pathways(pathways)
     count = check_integer(num, "num", minimum=2)
 
-    def line(normal: Float[Array, " 2"], level: Float[Array, ""]) -> tuple:
+    def line(normal: Float[Array, " 2"], level: Float[Array, ""]) -> tuple[Array, Array]:
         length = norm(normal, keepdims=True)
         along = quotient(normal, jnp.broadcast_to(length, normal.shape))
         foot = quotient(level, length[0]) * along
