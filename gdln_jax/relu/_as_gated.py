@@ -1,7 +1,6 @@
 """The gated linear network that a ReLU network is at its present weights (H Sec. 3)."""
 
 import itertools
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,17 +24,18 @@ def as_gated(
     frozen while those of the ReLU network move, so the two part (E24; on N's XoR the network
     frozen at its initial gates is done long before the ReLU network).
 
-    **Arguments:**
-
-    - `data`: one input, one output, no gates.
-    - `merge`: give all units of a layer with the same gates one node `h1.p0`, `h1.p1`, ... The
-      same function and the same dynamics, with as many nodes as there are patterns.
+    Args:
+        model: one network, not a batch.
+        data: one input, one output, no gates.
+        merge: give all units of a layer with the same gates one node `h1.p0`, `h1.p1`, ... The same
+            function and the same dynamics, with as many nodes as there are patterns.
 
     Cost O(product of neighbouring layers' nodes) in the size of the graph: prefer `merge` for
     wide networks with several hidden layers.
 
-    **Raises:** `ValueError` for data with gates or with several inputs or outputs, for a batched
-    model, and under `jit`.
+    Raises:
+        ValueError: for data with gates or with several inputs or outputs, for a batched model, and
+            under `jit`.
     """
     x, output = model.ends(data)
     if not is_concrete((model, data)):
@@ -60,7 +60,7 @@ def as_gated(
             weights[f"{s}->{t}"] = w[to_units][:, from_units]
             nodes.setdefault(s, weights[f"{s}->{t}"].shape[1])
             nodes[t] = weights[f"{s}->{t}"].shape[0]
-    inputs: dict[str, Any] = dict(data.inputs)
+    inputs = dict(data.inputs)
     if model.biases is not None:
         nodes[ONE] = 1
         inputs[ONE] = jnp.ones((data.num_examples, 1), x.dtype)

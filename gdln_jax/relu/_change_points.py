@@ -1,23 +1,25 @@
 """When the gates of a ReLU network change: change points of what its units are on for.
 
 H's two-layer networks need other gates after a plateau than before; here the time is read off
-snapshots of training (the exact least-squares segmentation of `ruptures`), not set by hand.
+snapshots of training, by exact least-squares segmentation, not set by hand.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from gdln_jax._checks import check_integer
+from gdln_jax._data.gated import GatedData
+from gdln_jax._ode import check_increasing
 from gdln_jax.relu._network import ReLUNetwork
 from gdln_jax.relu._patterns import activation_patterns, unit_power
 
 
 def coactivation(
     model: ReLUNetwork,
-    data: Any,
+    data: GatedData | ArrayLike,
     *,
     layer: int | None = None,
     groups: Int[np.ndarray, " n"] | None = None,
@@ -39,25 +41,30 @@ def coactivation(
 
 
 def change_points(
-    ts: Any, signal: Any, *, least_share: float = 0.05, changes: int | None = None
+    ts: ArrayLike | Sequence[float | int],
+    signal: ArrayLike | Sequence[object],
+    *,
+    least_share: float = 0.05,
+    changes: int | None = None,
 ) -> Float[np.ndarray, " change"]:
     """Return the times at which a recorded signal changes from one level to the next.
 
     The signal is fitted by a piecewise constant one with the least squared error, exactly
     (dynamic programming). Host code; O(times^2) in time.
 
-    **Arguments:**
-
-    - `ts`: (time,) increasing; `signal`: (time, ...), say `coactivation` at every snapshot.
-    - `least_share`: a change counts if it explains at least this share of the signal's squared
-      deviation from its mean. The same for any scale and number of snapshots.
-    - `changes`: their number, if it is known; then `least_share` is not used.
+    Args:
+        ts: (time,), increasing.
+        signal: (time, ...), say `coactivation` at every snapshot.
+        least_share: a change counts if it explains at least this share of the signal's squared
+            deviation from its mean. The same for any scale and number of snapshots.
+        changes: their number, if it is known; then `least_share` is not used.
 
     Each time is halfway between the last snapshot before the change and the first one after it.
     None for a constant signal.
 
-    **Raises:** `ValueError` for a signal that does not fit `ts` or is not finite, a share outside
-    (0, 1), or more changes than snapshots allow.
+    Raises:
+        ValueError: for a signal that does not fit `ts` or is not finite, a share outside (0, 1), or
+            more changes than snapshots allow.
     """
     import ruptures  # late: it takes scipy along
 
@@ -67,8 +74,7 @@ def change_points(
             f"ts has shape {times.shape} and signal {values.shape}; expected (time,) and "
             "(time, ...) with at least two times."
         )
-    if not np.all(np.diff(times) > 0):
-        raise ValueError("ts must be strictly increasing.")
+    check_increasing(times)
     values = values.reshape(len(times), -1)
     if not np.all(np.isfinite(values)):
         first = times[int(np.argmin(np.isfinite(values).all(axis=1)))]

@@ -5,6 +5,7 @@ the unit contributes to the output.
 """
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import equinox as eqx
@@ -27,12 +28,13 @@ _MOST_CHANCE = 1 / 3
 class Snapshots(eqx.Module):
     """What finding and judging gates needs of ReLU networks: any leading axes, say (run, time).
 
-    - `on`: (..., unit, example), which units are on.
-    - `power`: (..., unit), their shares in the energy of the output (`unit_power`), summing to 1.
-    - `output`: (..., example, y).
-    - `near`: (..., unit, example), which units sit on their threshold, within 5 % of their largest
-      pre-activation, so that on or off says little; None: not known, taken as none.
-    - `kind`: number of hidden layers, whether there are biases, and the slope of the networks.
+    Attributes:
+        on: (..., unit, example), which units are on.
+        power: (..., unit), their shares in the energy of the output (`unit_power`), summing to 1.
+        output: (..., example, y).
+        near: (..., unit, example), which units sit on their threshold, within 5 % of their largest
+            pre-activation, so that on or off says little; None: not known, taken as none.
+        kind: number of hidden layers, whether there are biases, and the slope of the networks.
     """
 
     on: Bool[Array | np.ndarray, "*moment unit example"]
@@ -71,21 +73,22 @@ def snapshot(
 class GateModules(eqx.Module):
     """Kinds of units, by what they are on for; made by `discover_gates`, strongest first.
 
-    - `centroids`: (module, example), weighted share of the module's units that are on.
-    - `gates`: (module, example), 1 where the centroid exceeds 1/2, else 0.
-    - `confidence`: (module, example), |2 centroid - 1| times the share of the module that does
-      not sit on its threshold: 1 if all units agree and are clear of it, 0 if undecided.
-    - `shares`: (module,) of the output's power, averaged over snapshots (`unit_power`).
-    - `members`: (..., module), units of each module in each snapshot; units that were dropped
-      (never on) are in none.
-    - `labels`: (..., unit), each unit's module, -1 if dropped.
-    - `explained`: share of the variance of the gates, weighted as in the clustering, that lies
-      between modules: 0 for one module, 1 if every unit is as its centroid.
-    - `agreement`: share of the output's power times examples that `gates` switch as the units do,
-      where units do not sit on their threshold; 0 if all do everywhere.
-    - `on_threshold`: the share where they do, within 5 % of a unit's largest pre-activation. What
-      gates say there is chance: 0.5 for XoR with inputs +-1 and snapshots at threshold 0.
-    - `kind`: of the networks, as in `Snapshots`.
+    Attributes:
+        centroids: (module, example), weighted share of the module's units that are on.
+        gates: (module, example), 1 where the centroid exceeds 1/2, else 0.
+        confidence: (module, example), |2 centroid - 1| times the share of the module that does not
+            sit on its threshold: 1 if all units agree and are clear of it, 0 if undecided.
+        shares: (module,) of the output's power, averaged over snapshots (`unit_power`).
+        members: (..., module), units of each module in each snapshot; units that were dropped
+            (never on) are in none.
+        labels: (..., unit), each unit's module, -1 if dropped.
+        explained: share of the variance of the gates, weighted as in the clustering, that lies
+            between modules: 0 for one module, 1 if every unit is as its centroid.
+        agreement: share of the output's power times examples that `gates` switch as the units do,
+            where units do not sit on their threshold; 0 if all do everywhere.
+        on_threshold: the share where they do, within 5 % of a unit's largest pre-activation. What
+            gates say there is chance: 0.5 for XoR with inputs +-1 and snapshots at threshold 0.
+        kind: of the networks, as in `Snapshots`.
     """
 
     centroids: Float[np.ndarray, "module example"]
@@ -104,10 +107,11 @@ class GateModules(eqx.Module):
         """Number of modules."""
         return len(self.gates)
 
-    def by_group(self, groups: Any) -> Int[np.ndarray, "module group"]:
-        """Gates by majority: 1 where a module's centroid, averaged over a group, exceeds 1/2.
+    def by_group(self, groups: ArrayLike | Sequence[object]) -> Int[np.ndarray, "module group"]:
+        """Return gates by majority: 1 where a module's centroid exceeds 1/2 on average.
 
-        `groups`: (example,) group of each example, say its context; columns in sorted order.
+        The average is over a group of examples. `groups`: (example,) group of each, say its
+        context; columns are groups in sorted order.
         """
         groups = np.asarray(groups)
         if groups.shape != self.gates.shape[1:]:
@@ -140,17 +144,16 @@ def discover_gates(
 ) -> GateModules:
     r"""Cluster the activation patterns of all units in all snapshots into `k` kinds (H App. B).
 
-    **Arguments:**
-
-    - `snapshots`: of one or many runs at one or many times (`snapshot`). Networks of one run need
-      not have their units in one order: only which patterns occur counts.
-    - `k`: number of modules; `choose_k` finds it.
-    - `weight`: `"output_power"`: a unit counts as its share in the energy of the output at that
-      moment (negative shares as 0). Every snapshot counts the same, however small its outputs,
-      and a unit that splits into two that do its work together counts as before. `None`: every
-      unit counts the same, as H has it.
-    - `drop_dead`: leave out units that are on for no example (of leaky networks none is dead).
-    - `seed`: of k-means++; ten starts.
+    Args:
+        snapshots: of one or many runs at one or many times (`snapshot`). Networks of one run need
+            not have their units in one order: only which patterns occur counts.
+        k: number of modules; `choose_k` finds it.
+        weight: `"output_power"`: a unit counts as its share in the energy of the output at that
+            moment (negative shares as 0). Every snapshot counts the same, however small its
+            outputs, and a unit that splits into two that do its work together counts as before.
+            `None`: every unit counts the same, as H has it.
+        drop_dead: leave out units that are on for no example (of leaky networks none is dead).
+        seed: of k-means++; ten starts.
 
     `weight=None, drop_dead=False` is H's algorithm. It finds the right four gates on H's own task
     in 9 or 10 of 12 runs; a module is lost to the dead units and to those that contribute nothing.
@@ -161,9 +164,10 @@ def discover_gates(
     answers, and runs given twice change nothing. Cost O(distinct patterns x examples x k) per
     iteration. Moments at which the output is 0 have no power to share and do not count.
 
-    **Raises:** `ValueError` under `jit`, for snapshots that are not finite, or with fewer distinct
-    patterns than `k`. Warns where units sit on their threshold for more than a third of the
-    output's power times examples: gates are then made of chance.
+    Raises:
+        ValueError: under `jit`, for snapshots that are not finite, or with fewer distinct patterns
+            than `k`. Warns where units sit on their threshold for more than a third of the output's
+            power times examples: gates are then made of chance.
     """
     found = find_gates(snapshots, k=k, weight=weight, drop_dead=drop_dead, seed=seed)
     if found.on_threshold > _MOST_CHANCE:
@@ -325,8 +329,7 @@ def cluster(rows: GateRows, k: int, seed: int) -> np.ndarray:
     # The problems are small: threads only wait for each other (10 times slower on a busy machine),
     # and one thread adds up in one order.
     with threadpool_limits(1):
-        # The stub knows "auto" only.
-        starts: Any = _STARTS
+        starts: Any = _STARTS  # the stub knows "auto" only
         found = KMeans(k, n_init=starts, random_state=seed).fit(
             rows.patterns[:count], sample_weight=rows.weights[:count] * count
         )
@@ -347,8 +350,8 @@ def mean_square(outputs: np.ndarray) -> float:
     return energy
 
 
-def output_of(measured: Any, name: str) -> Any:
-    """The outputs among what a run measured: of `Snapshots`, of a mapping, or the array itself."""
+def output_of(measured: object, name: str) -> Array | np.ndarray:
+    """Return the outputs among what a run measured: `Snapshots`, a mapping, or the array."""
     if isinstance(measured, Snapshots):
         return measured.output
     if isinstance(measured, dict) and "output" in measured:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from gdln_jax._checks import check_integer, check_positive
 from gdln_jax._data.gated import GatedData
 from gdln_jax._solution import Trajectory
-from gdln_jax._train import train
+from gdln_jax._train import save_points, train
 from gdln_jax.relu._gates import (
     GateModules,
     Snapshots,
@@ -47,15 +47,18 @@ _DRAWN = 4000
 class GateChoice(eqx.Module):
     """Which number of modules imitates the ReLU networks; made by `choose_k`.
 
-    - `ks`: (k,), the numbers tried. `gap`: (k, seed), mean squared difference of outputs over
-      examples, features and times, as a share of the ReLU networks' mean square output.
-    - `best`: the k with the smallest mean gap. `k`: the chosen one, or None: no small gated
-      network imitates this one. `reason`: in words.
-    - `limit`: the largest gap that counts as imitation.
-    - `spread`: the same gap between two ReLU networks, the yardstick; NaN with one seed.
-    - `stability`: (k,), adjusted Rand index between clusterings of two random halves of the
-      units: 1 if they agree on which units belong together, 0 at chance.
-    - `modules`: one `GateModules` for each k.
+    Attributes:
+        ks: (k,), the numbers tried.
+        gap: (k, seed), mean squared difference of outputs over examples, features and times, as a
+            share of the ReLU networks' mean square output.
+        best: the k with the smallest mean gap.
+        k: the chosen one, or None: no small gated network imitates this one.
+        reason: in words.
+        limit: the largest gap that counts as imitation.
+        spread: the same gap between two ReLU networks, the yardstick; NaN with one seed.
+        stability: (k,), adjusted Rand index between clusterings of two random halves of the units:
+            1 if they agree on which units belong together, 0 at chance.
+        modules: one `GateModules` for each k.
     """
 
     ks: Int[np.ndarray, " k"]
@@ -105,24 +108,26 @@ def choose_k(
     2 % of the range of gaps, whichever is larger: with few or very similar seeds the standard
     error alone would buy a further module for a gain that no one can see.
 
-    **Arguments:**
-
-    - `runs`: ReLU networks trained with plain gradient descent on the mean loss, stacked over
-      seeds, `measure=lambda net: relu.snapshot(net, data)`.
-    - `data`: what they were trained on.
-    - `learning_rate`, `std`: of the ReLU networks.
-    - `key`: for initial weights. `seed`: for the clustering.
-    - `width`: units that stand for each pathway; its start is that of its number of ReLU units.
-    - `ks`: numbers of modules; those beyond the number of different patterns are left out.
-    - `limit`: largest gap, as a share of the output's mean square, that counts as imitation.
+    Args:
+        runs: ReLU networks trained with plain gradient descent on the mean loss, stacked over
+            seeds, `measure=lambda net: relu.snapshot(net, data)`.
+        data: what they were trained on.
+        learning_rate: of the ReLU networks.
+        std: of the ReLU networks' initial weights.
+        key: for initial weights.
+        seed: for the clustering.
+        width: units that stand for each pathway; its start is that of its number of ReLU units.
+        ks: numbers of modules; those beyond the number of different patterns are left out.
+        limit: largest gap, as a share of the output's mean square, that counts as imitation.
 
     Cost: all k and seeds are one program of max(k) `width` units each.
 
     Biases and a leaky slope of the ReLU networks are those of the gated ones too (`build_gated`).
 
-    **Raises:** `ValueError` for runs without snapshots or not stacked over seeds, unequal
-    `save_every`, numbers k that are not increasing, outputs that are 0 throughout, or ReLU networks
-    with several hidden layers.
+    Raises:
+        ValueError: for runs without snapshots or not stacked over seeds, unequal `save_every`,
+            numbers k that are not increasing, outputs that are 0 throughout, or ReLU networks with
+            several hidden layers.
     """
     ks = [check_integer(k, "ks", minimum=1) for k in ks]
     if not ks or sorted(set(ks)) != ks:
@@ -130,13 +135,7 @@ def choose_k(
     check_positive(learning_rate, "learning_rate")
     check_positive(std, "std")
     check_integer(width, "width", minimum=1)
-    snapshots = getattr(runs, "measured", None)
-    if not isinstance(snapshots, Snapshots) or snapshots.on.ndim != 4:
-        raise ValueError(
-            f"runs is a {type(runs).__name__}; it must be a Trajectory of runs that are stacked "
-            "over seeds and measured with relu.snapshot: vmap train(net, data, measure=lambda net: "
-            "relu.snapshot(net, data)) over networks."
-        )
+    snapshots = stacked_snapshots(runs)
     possible = gate_rows(snapshots, weight="output_power", drop_dead=True).count
     ks = [k for k in ks if k <= possible]
     if not ks:
@@ -162,8 +161,20 @@ def choose_k(
     )
 
 
+def stacked_snapshots(runs: Trajectory) -> Snapshots:
+    """Return what `runs` measured, after checks."""
+    snapshots = getattr(runs, "measured", None)
+    if not isinstance(snapshots, Snapshots) or snapshots.on.ndim != 4:
+        raise ValueError(
+            f"runs is a {type(runs).__name__}; it must be a Trajectory of runs that are stacked "
+            "over seeds and measured with relu.snapshot: vmap train(net, data, measure=lambda net: "
+            "relu.snapshot(net, data)) over networks."
+        )
+    return snapshots
+
+
 def smallest_good(ks: Sequence[int], gap: np.ndarray, limit: float) -> tuple[int | None, str]:
-    """The rule of `choose_k`: the number, or None, and why. `gap` is (k, seed)."""
+    """Apply the rule of `choose_k`: return the number, or None, and why. `gap` is (k, seed)."""
     if not np.all(np.isfinite(gap)):
         raise ValueError("a gated network diverged; use a smaller learning_rate for all networks.")
     mean, best = gap.mean(axis=1), _least(gap)
@@ -197,29 +208,34 @@ def gated_outputs(
     width: int,
     factors: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Outputs (k, seed, time, example, y) of gated networks trained as the runs were.
+    """Return outputs (k, seed, time, example, y) of gated networks trained as the runs were.
 
     Pathways start as the units of their module do, times `factors` (module,) where given.
     """
     kind = runs.measured.kind
     check_one_layer(kind)
-    ts = np.asarray(runs.ts)[0]
-    steps, every = int(ts[-1]), int(ts[1] - ts[0])
-    if not np.array_equal(ts, np.append(np.arange(0, steps, every), steps)):
-        raise ValueError("the runs' times are not those of train(..., save_every=...).")
-    most = max(m.k for m in modules)
+    steps, every = _steps_of(runs)
     dtype = runs.measured.output.dtype
-    # Modules that a smaller k lacks are off: one shape, one program.
-    gates, scales = np.zeros((len(modules), most, data.num_examples)), np.ones((len(modules), most))
+    # One shape, one program: where k is smaller, the pathways that are left over are never on.
+    shape = len(modules), max(found.k for found in modules)
+    gates, scales = np.zeros((*shape, data.num_examples)), np.ones(shape)
     for i, found in enumerate(modules):
         gates[i, : found.k] = gate_values(found)
-        scales[i, : found.k] = np.sqrt(np.maximum(mean_units(found), 1) / width)
-        if factors is not None:
-            scales[i, : found.k] *= factors
+        start = np.sqrt(np.maximum(mean_units(found), 1) / width)
+        scales[i, : found.k] = start if factors is None else start * factors
     data = jax.tree.map(lambda a: a.astype(dtype), data)
     keys = jax.random.split(key, runs.ts.shape[0])
     g, c, r, s = (jnp.asarray(a, dtype) for a in (gates, scales, rate, std))
     return np.asarray(_program(data, g, c, r, s, keys, width, steps, every, kind.bias), float)
+
+
+def _steps_of(runs: Trajectory) -> tuple[int, int]:
+    """Return `steps` and `save_every` of `train` whose records are those of `runs`."""
+    ts = np.asarray(runs.ts)[0]
+    steps, every = int(ts[-1]), int(ts[1] - ts[0])
+    if not np.array_equal(ts, save_points(steps, every)):
+        raise ValueError("the runs' times are not those of train(..., save_every=...).")
+    return steps, every
 
 
 @eqx.filter_jit

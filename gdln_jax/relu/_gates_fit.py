@@ -4,8 +4,6 @@
 gap between the two networks is owed to their start alone.
 """
 
-from typing import Any
-
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
@@ -14,20 +12,23 @@ from scipy.optimize import minimize
 from gdln_jax._checks import check_integer, check_positive
 from gdln_jax._data.gated import GatedData
 from gdln_jax._solution import Trajectory
-from gdln_jax.relu._gates import GateModules, Snapshots, mean_square
-from gdln_jax.relu._gates_choice import gated_outputs
+from gdln_jax.relu._gates import GateModules, mean_square
+from gdln_jax.relu._gates_choice import gated_outputs, stacked_snapshots
 from gdln_jax.relu._gates_network import mean_units
 
 
 class ScaleFit(eqx.Module):
     """Fitted initial scales; made by `fit_scales`.
 
-    - `factors`: (module,), what the fit changes: 1 is the scale that is derived from the number
-      of units (`scales="units"`). `scales`: (module,), the same for `build_gated(..., width=width,
-      scales=fit.scales)`, as factors of std.
-    - `gap`, `gap_before`: mean squared difference of outputs over seeds, times, examples and
-      features, as a share of the ReLU networks' mean square, with and without the fit.
-    - `width`: units of each pathway. `evaluations`: trainings that it took.
+    Attributes:
+        factors: (module,), what the fit changes: 1 is the scale that is derived from the number of
+            units (`scales="units"`).
+        scales: (module,), the same for `build_gated(..., width=width, scales=fit.scales)`, as
+            factors of std.
+        gap, gap_before: mean squared difference of outputs over seeds, times, examples and
+            features, as a share of the ReLU networks' mean square, with and without the fit.
+        width: units of each pathway.
+        evaluations: trainings that it took.
     """
 
     factors: Float[np.ndarray, " module"]
@@ -62,29 +63,29 @@ def fit_scales(
     the derived scales, so that a fit is never worse than none), with the same factors and initial
     weights for all seeds.
 
-    **Arguments:**
+    Args:
+        modules: from `discover_gates`.
+        runs: as in `choose_k`.
+        data: as in `choose_k`.
+        learning_rate: as in `choose_k`.
+        std: as in `choose_k`.
+        key: for initial weights.
+        width: as in `choose_k`.
+        evaluations: largest number of trainings, all by one compiled program.
 
-    - `modules`: from `discover_gates`. `runs`, `data`, `learning_rate`, `std`, `width`: as in
-      `choose_k`. `key`: for initial weights.
-    - `evaluations`: largest number of trainings, all by one compiled program.
-
-    **Raises:** `ValueError` for runs that are not stacked over seeds with snapshots, for numbers
-    that are not positive, ReLU networks with several hidden layers, and if the gated network
-    diverges.
+    Raises:
+        ValueError: for runs that are not stacked over seeds with snapshots, for numbers that are
+            not positive, ReLU networks with several hidden layers, and if the gated network
+            diverges.
     """
     check_positive(learning_rate, "learning_rate")
     check_positive(std, "std")
     width = check_integer(width, "width", minimum=1)
     evaluations = check_integer(evaluations, "evaluations", minimum=2)
-    snapshots = runs.measured
-    if not isinstance(snapshots, Snapshots) or snapshots.on.ndim != 4:
-        raise ValueError(
-            "runs must be stacked over seeds and measured with relu.snapshot, as for choose_k."
-        )
-    wanted = np.asarray(snapshots.output, float)
+    wanted = np.asarray(stacked_snapshots(runs).output, float)
     energy = mean_square(wanted)
 
-    def gap(logs: Any) -> float:
+    def gap(logs: np.ndarray) -> float:
         outputs = gated_outputs(
             runs, data, (modules,), learning_rate, std, key, width, np.exp(logs)
         )[0]
@@ -99,10 +100,8 @@ def fit_scales(
         )
     # A first step of ln 1.3: a tenth of the plateau of one e-fold in amplitude.
     corners = 0.26 * np.vstack([np.zeros(modules.k), np.eye(modules.k)])
-    found = minimize(
-        gap, np.zeros(modules.k), method="Nelder-Mead",
-        options={"initial_simplex": corners, "maxfev": evaluations, "xatol": 1e-3, "fatol": 1e-7},
-    )  # fmt: skip
+    options = {"initial_simplex": corners, "maxfev": evaluations, "xatol": 1e-3, "fatol": 1e-7}
+    found = minimize(gap, np.zeros(modules.k), method="Nelder-Mead", options=options)
     factors = np.exp(found.x)
     units = np.sqrt(np.maximum(mean_units(modules), 1) / width)
     return ScaleFit(factors, factors * units, float(found.fun), before, width, int(found.nfev))

@@ -1,7 +1,6 @@
 """The gated network of gates that were found, started as a ReLU network starts (H App. B)."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +23,7 @@ def build_gated(
     std: float | int,
     key: Key[Array, "*seed"],
     width: int | None = None,
-    scales: str | ArrayLike | Sequence[Any] = "units",
+    scales: str | ArrayLike | Sequence[float | int] = "units",
 ) -> tuple[Graph, GatedData, GatedNetwork]:
     r"""Make the gated network of these modules: graph, gated data and initial network.
 
@@ -35,25 +34,26 @@ def build_gated(
     units do. Biases of the ReLU network become the weights of an input node `1` that is always 1;
     they start at 0, as those of `ReLUNetwork.init` do.
 
-    **Arguments:**
+    Args:
+        modules: from `discover_gates` or `GateChoice.chosen`.
+        data: what the ReLU network was trained on, one input and one output, no gates, examples in
+            the order of the gates.
+        std: standard deviation of the ReLU network's initial weights in both layers.
+        key: one key, or an array of keys for a network with a leading axis of seeds.
+        width: units of each pathway. Default: the ReLU network's own number n_m, which is the mean
+            over snapshots of the units in module m (at least 1).
+        scales: how pathways start; nothing is fitted. `"units"`: as n_m linear units with iid N(0,
+            std^2) weights, whatever `width`: a_m(0) = n_m std^2/2, which the ReLU network's units
+            of that module would have if their gates stood from the start. `"turning"`: as rectified
+            units that turn before they grow, a_m(0) = n_m kappa std^2 with E14's kappa = 0.661699,
+            which is exact for XoR and shifts curves by ln(2 kappa)/(2 s) in time. `"equal"`: at
+            `std` everywhere. Or a factor of `std` for each module (or for all), say from a fit of
+            your own: call it a fit where you report it.
 
-    - `data`: what the ReLU network was trained on, one input and one output, no gates, examples
-      in the order of the gates.
-    - `std`: standard deviation of the ReLU network's initial weights in both layers.
-    - `key`: one key, or an array of keys for a network with a leading axis of seeds.
-    - `width`: units of each pathway. Default: the ReLU network's own number n_m, which is the
-      mean over snapshots of the units in module m (at least 1).
-    - `scales`: how pathways start; nothing is fitted. `"units"`: as n_m linear units with iid
-      N(0, std^2) weights, whatever `width`: a_m(0) = n_m std^2/2, which the ReLU network's units
-      of that module would have if their gates stood from the start. `"turning"`: as rectified
-      units that turn before they grow, a_m(0) = n_m kappa std^2 with E14's kappa = 0.661699, which
-      is exact for XoR and shifts curves by ln(2 kappa)/(2 s) in time. `"equal"`: at `std`
-      everywhere. Or a factor of `std` for each module (or for all), say from a fit of your own:
-      call it a fit where you report it.
-
-    **Raises:** `ValueError` for gates that do not fit the data, modules that are all off,
-    scales that are not positive, one per module, or ReLU networks with several hidden layers, of
-    which a pathway has one.
+    Raises:
+        ValueError: for gates that do not fit the data, modules that are all off, scales that are
+            not positive, one per module, or ReLU networks with several hidden layers, of which a
+            pathway has one.
     """
     std = check_positive(std, "std")
     check_one_layer(modules.kind)
@@ -73,7 +73,7 @@ def build_gated(
         sizes = np.full(len(gates), check_integer(width, "width", minimum=1))
     factors = _factors(scales, units, sizes)
     names = [f"m{m + 1}" for m in kept]
-    graph = gated_graph(data, names, sizes[kept], modules.kind.bias)
+    graph = gated_graph(data, names, sizes[kept].tolist(), modules.kind.bias)
     gated = with_pathways(
         data,
         {name: values[m].astype(data.weights.dtype) for name, m in zip(names, kept, strict=True)},
@@ -120,7 +120,7 @@ def gate_values(modules: GateModules) -> Float[np.ndarray, "module example"]:
     return np.where(modules.gates == 1, 1.0, modules.kind.slope)
 
 
-def gated_graph(data: GatedData, names: Sequence[str], sizes: Any, bias: bool) -> Graph:
+def gated_graph(data: GatedData, names: Sequence[str], sizes: Sequence[int], bias: bool) -> Graph:
     """Parallel pathways from the input to the output node, and one that feeds the biases."""
     source, output = ends(data)
     ones = [ONE] if bias else []
@@ -133,21 +133,25 @@ def gated_graph(data: GatedData, names: Sequence[str], sizes: Any, bias: bool) -
     nodes = {
         source: data.inputs[source].shape[1],
         **dict.fromkeys(ones, 1),
-        **{name: int(n) for name, n in zip(names, np.asarray(sizes), strict=True)},
+        **dict(zip(names, sizes, strict=True)),
         output: data.targets[output].shape[1],
     }
     edges = [*((source, name) for name in names), *((name, output) for name in names)]
     return Graph(nodes, [*edges, *((one, name) for one in ones for name in (*names, output))])
 
 
-def with_pathways(data: GatedData, gates: dict[str, Any], bias: bool) -> GatedData:
+def with_pathways(data: GatedData, gates: Mapping[str, ArrayLike], bias: bool) -> GatedData:
     """The data with the gates of pathways, and the input of the biases."""
     ones = {ONE: jnp.ones((data.num_examples, 1), data.weights.dtype)} if bias else {}
     return GatedData({**data.inputs, **ones}, data.targets, gates, weights=data.weights)
 
 
 def start_at(
-    graph: Graph, ends: tuple[str, str], scale: dict[str, Any], std: Any, key: PRNGKeyArray
+    graph: Graph,
+    ends: tuple[str, str],
+    scale: Mapping[str, ArrayLike],
+    std: ArrayLike,
+    key: PRNGKeyArray,
 ) -> GatedNetwork:
     """A network whose pathways' weights are iid N(0, (scale std)^2), without biases at first.
 
@@ -167,7 +171,9 @@ def start_at(
     )
 
 
-def _factors(scales: Any, units: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def _factors(
+    scales: str | ArrayLike | Sequence[float | int], units: np.ndarray, sizes: np.ndarray
+) -> np.ndarray:
     if isinstance(scales, str):
         check_choice(scales, ("units", "turning", "equal"), "scales")
         if scales == "equal":

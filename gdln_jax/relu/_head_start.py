@@ -5,8 +5,6 @@ their input, also on what the common pathway is about to learn. Their later mode
 start (E23), which fixes the B(0) that H's closed forms leave open.
 """
 
-from typing import Any
-
 import diffrax
 import equinox as eqx
 import jax
@@ -16,6 +14,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax._checks import check_integer, check_positive, is_concrete
 from gdln_jax._ode import settings, solve
+from gdln_jax._solution import SolveError
 from gdln_jax.exact import linear_mode, linear_mode_time
 
 # What the other pathway has still to learn when its growth counts as over; beyond it the drive
@@ -29,10 +28,12 @@ _MAX_STEPS = 100_000
 class HeadStart(eqx.Module):
     r"""Modes of a pathway on what another one leaves, and their initial values.
 
-    - `s`: (mode,) strengths on the residual, largest first; `u` (y, mode), `v` (x, mode) frames.
-    - `on_output` (mode, y), `on_input` (mode, x): a mode grows as
-      $|z|^2 e^{2 s t/\tau}$ with $z = W_2^T p + W_1 q$, where p and q are these rows and
-      W_1, W_2 the pathway's weights at t = 0. Without another pathway p = u/2 and q = v/2.
+    Attributes:
+        s: (mode,) strengths on the residual, largest first.
+        u, v: frames (y, mode) and (x, mode).
+        on_output, on_input: (mode, y) and (mode, x): a mode grows as $|z|^2 e^{2 s t/\tau}$ with
+            $z = W_2^T p + W_1 q$, where p and q are these rows and W_1, W_2 the pathway's weights
+            at t = 0. Without another pathway p = u/2 and q = v/2.
     """
 
     s: Float[Array, " mode"]
@@ -71,6 +72,8 @@ def head_start(
     s: ArrayLike,
     d: ArrayLike,
     a0: ArrayLike,
+    *,
+    throw: bool = True,
 ) -> HeadStart:
     r"""Refer the growth of a pathway beside a faster one back to t = 0.
 
@@ -81,21 +84,25 @@ def head_start(
     initial value from which a closed form such as `exact.context_mode` must start; it is no free
     parameter. Valid as long as the pathway is small while the other one learns.
 
-    **Arguments:**
+    Args:
+        own: (y, x), Sigma^yx(p) of the pathway.
+        taken: (k, y, x), what mode k of the other pathway takes off it once learned:
+            $(s_k/d_k)\, u_k v_k^T \Sigma^x(j, p)$.
+        s: (k,), strengths of the other pathway's modes.
+        d: (k,), their variances.
+        a0: (k,), their initial values; n std^2/2 for n units with iid N(0, std^2) weights
+            (`expected_initial`). The time constant drops out.
 
-    - `own`: (y, x), Sigma^yx(p) of the pathway.
-    - `taken`: (k, y, x), what mode k of the other pathway takes off it once learned:
-      $(s_k/d_k)\, u_k v_k^T \Sigma^x(j, p)$.
-    - `s`, `d`, `a0`: (k,), strengths, variances and initial values of the other pathway's modes.
-      For `n` units with iid N(0, std^2) weights a0 = n std^2/2 (`expected_initial`).
-      (The time constant drops out.)
+        throw: raise where the ODE solver gives up. If False, `on_output` and `on_input` are NaN for
+            the modes that it did not finish.
 
     Host code: O((x + y)^2) per step of an ODE for each mode. Needs float64 for more than six
     digits.
 
-    **Raises:** `ValueError` for shapes that do not fit, numbers that are not finite, initial values
-    that are not between 0 and s/d, or when the other pathway leaves nothing; `RuntimeError` when
-    the ODE solver gives up, with the time reached.
+    Raises:
+        ValueError: for shapes that do not fit, numbers that are not finite, initial values that are
+            not between 0 and s/d, or when the other pathway leaves nothing.
+        SolveError: when the ODE solver gives up, with the time reached.
     """
     own, taken = jnp.asarray(own), jnp.asarray(taken)
     s, d, a0 = (jnp.asarray(value) for value in (s, d, a0))
@@ -125,8 +132,8 @@ def head_start(
     if len(s):
         rows, reached, end = _referred_back(taken, s, d, a0, u, strength, v)
         mode = int(jnp.argmin(reached))
-        if not bool(reached[mode] >= end):
-            raise RuntimeError(
+        if throw and not bool(reached[mode] >= end):
+            raise SolveError(
                 f"the head start of mode {mode} was not found: the ODE solver gave up after "
                 f"{float(reached[mode]):.6g} of {float(end):.6g} tau, within {_MAX_STEPS} steps. "
                 "The modes of `own` grow too fast beside those of the other pathway (s): scale "
@@ -139,35 +146,32 @@ def head_start(
 def _referred_back(
     taken: Array, s: Array, d: Array, a0: Array, u: Array, strength: Array, v: Array
 ) -> tuple[Array, Array, Array]:
-    """Rows (mode, y + x) that act on [W_2; W_1^T] at t = 0, and how far the solver came of the end.
+    """Return rows (mode, y + x) that act on [W_2; W_1^T] at t = 0, the time reached, and the end.
 
     The row that picks the growing combination at the end, carried back by the adjoint equation:
     dr/dt = -(A(t) - S) r with the symmetric A = [[0, G], [G^T, 0]], in units of tau.
     """
     end = jnp.max(linear_mode_time((1 - _LEFT) * s / d, s, d, a0))
     split = u.shape[0]
+    rtol = 1e-12 if u.dtype == jnp.float64 else 1e-6
+    precise = settings(
+        u.dtype, rtol=rtol, atol=1e-3 * rtol, solver=diffrax.Dopri8(), max_steps=_MAX_STEPS
+    )
 
     def back(r: Array, strength: Array) -> tuple[Array, Array]:
-        def slope(t: Any, r: Array, args: Any) -> Array:
+        def slope(t: Array, r: Array, args: None) -> Array:
             del args
             left = 1 - linear_mode(end - t, s, d, a0) * d / s
             # G(t) = G(inf) + what is still to be taken, so that nothing cancels late.
             g = rest + jnp.einsum("k,kyx->yx", left, taken)
             return jnp.concatenate([g @ r[split:], g.T @ r[:split]]) - strength * r
 
-        rtol = 1e-12 if r.dtype == jnp.float64 else 1e-6
         run = solve(
             slope,
             r,
             jnp.stack([jnp.zeros_like(end), end]),
             None,
-            settings(
-                r.dtype,
-                rtol=rtol,
-                atol=1e-3 * rtol,
-                solver=diffrax.Dopri8(),
-                max_steps=_MAX_STEPS,
-            ),
+            precise,
         )
         return run.final, jnp.where(run.complete, end, jnp.minimum(run.reached, 0.999 * end))
 

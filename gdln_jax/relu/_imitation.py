@@ -5,11 +5,9 @@ They never do exactly: what counts is the distance, beside that of two ReLU netw
 seeds.
 """
 
-from typing import Any
-
 import equinox as eqx
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import ArrayLike, Float
 
 from gdln_jax._checks import is_concrete
 from gdln_jax._solution import Trajectory
@@ -19,14 +17,15 @@ from gdln_jax.relu._gates import mean_square, output_of
 class ImitationGap(eqx.Module):
     """Distances of gated from ReLU networks, per seed and time; made by `imitation_gap`.
 
-    - `ts`: (time,), as in the trajectories.
-    - `loss`: (seed, time), |L_gated - L_relu| / L_relu(0).
-    - `output`: (seed, time), mean squared difference of outputs, over examples and features, as a
-      share of the ReLU networks' mean square output, averaged over time and seeds.
-    - `late`: (seed,), mean of |L_gated / L_relu - 1| over the second half of the times.
-    - `loss_spread`, `output_spread`: (time,), and `late_spread`: the same measures between two
-      ReLU networks, averaged over pairs of seeds: the yardstick. A loss gap is relative to the
-      mean of both networks there, so that their order does not matter. NaN with one seed.
+    Attributes:
+        ts: (time,), as in the trajectories.
+        loss: (seed, time), |L_gated - L_relu| / L_relu(0).
+        output: (seed, time), mean squared difference of outputs, over examples and features, as a
+            share of the ReLU networks' mean square output, averaged over time and seeds.
+        late: (seed,), mean of |L_gated / L_relu - 1| over the second half of the times.
+        loss_spread, output_spread: (time,), and `late_spread`: the same measures between two ReLU
+            networks, averaged over pairs of seeds: the yardstick. A loss gap is relative to the
+            mean of both networks there, so that their order does not matter. NaN with one seed.
     """
 
     ts: Float[np.ndarray, " time"]
@@ -82,17 +81,18 @@ class ImitationGap(eqx.Module):
 def imitation_gap(relu_trajectory: Trajectory, gated_trajectory: Trajectory) -> ImitationGap:
     """Compare gated networks with ReLU networks over a whole course of learning.
 
-    **Arguments:** two trajectories at the same times, of single runs or of runs stacked over
-    seeds (`vmap`); a single gated run is held against every ReLU network. Outputs are read off
-    `.measured`: train with `measure=lambda net: relu.snapshot(net, data)` and, for the gated
-    networks, `measure=lambda net: net(data)["y"]`, "y" being the output node. Examples must be in
-    the same order.
-
     A gap relative to a ReLU network's loss of 0 is infinite, or 0 if there is none.
 
-    **Raises:** `ValueError` for other times, numbers of seeds or shapes of outputs, for a
-    trajectory without outputs, one that diverged, ReLU networks whose outputs are always 0, or
-    under `jit`.
+    Args:
+        relu_trajectory: a run of ReLU networks or runs stacked over seeds (`vmap`), trained with
+            `measure=lambda net: relu.snapshot(net, data)`.
+        gated_trajectory: as many runs of gated networks at the same times, or one, which is held
+            against every ReLU network; with `measure=lambda net: net(data)["y"]`, "y" being the
+            output node, and the examples in the same order.
+
+    Raises:
+        ValueError: for other times, numbers of seeds or shapes of outputs, for a trajectory without
+            outputs, one that diverged, ReLU networks whose outputs are always 0, or under `jit`.
     """
     if not is_concrete((relu_trajectory, gated_trajectory)):
         raise ValueError("imitation_gap() looks at values; call it outside of jit and vmap.")
@@ -146,10 +146,10 @@ def _late(difference: np.ndarray, reference: np.ndarray) -> np.ndarray:
     return np.mean(_share(difference[:, half:], reference[:, half:]), axis=1)
 
 
-def _share(difference: np.ndarray, reference: Any) -> np.ndarray:
+def _share(difference: np.ndarray, reference: ArrayLike) -> np.ndarray:
     """|difference| / reference; beside a reference of 0 infinite, and 0 where both are 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(difference == 0, 0.0, np.abs(difference) / reference)
+        return np.where(difference == 0, 0.0, np.abs(difference) / np.asarray(reference))
 
 
 def _read(run: Trajectory, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

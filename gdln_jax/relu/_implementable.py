@@ -27,14 +27,13 @@ def implementable_patterns(
     as 0/1 matrices (context, item), are those without an XoR minor (lonesum matrices): 14 of 16
     for 2 x 2, 46 for 2 x 3, 230 for 3 x 3. Weights (1, -.25, .5, -.5) give on, on, on, off.
 
-    **Arguments:**
+    Args:
+        inputs: array (example, |x|).
+        bias: whether the unit has a bias.
+        limit: refuse to go on beyond this number of patterns.
 
-    - `inputs`: array (example, |x|).
-    - `bias`: whether the unit has a bias.
-    - `limit`: refuse to go on beyond this number of patterns.
-
-    **Raises:** `ValueError` for inputs that are not a finite matrix, or more than `limit`
-    patterns.
+    Raises:
+        ValueError: for inputs that are not a finite matrix, or more than `limit` patterns.
     """
     if not is_concrete(inputs):
         raise ValueError("implementable_patterns() looks at values; call it outside of jit.")

@@ -1,6 +1,6 @@
 """Which units are on for which examples, and how much of the output each pattern carries."""
 
-from typing import Any
+from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,30 +18,30 @@ _NEAR = 0.05
 
 
 def activation_patterns(
-    model: ReLUNetwork, data: Any, *, layer: int = 1, threshold: ArrayLike = 0.0
+    model: ReLUNetwork, data: GatedData | ArrayLike, *, layer: int = 1, threshold: ArrayLike = 0.0
 ) -> Bool[Array, "unit example"]:
     """Return which units of hidden layer `layer` are on for which examples (H App. B).
 
-    **Arguments:**
+    Args:
+        model: an unbatched network; `jax.vmap` over stacked ones (seeds, snapshots).
+        data: `GatedData` with one input, or an array (example, |x|).
+        layer: 1 to `model.depth`.
+        threshold: a unit is on where its pre-activation exceeds `threshold` times the largest one
+            it has on any example. 0 is the gate itself, step(z). A small share, say 0.1, tells
+            apart what a unit responds to from what it barely touches; H's XoR (margin 0) needs
+            that, because the units' weights there are orthogonal to two of the examples and the
+            sign of what is left is chance. Exactly on the threshold, at z = 0 say, a unit is off;
+            what the patterns say of units that sit near it is chance (`PatternPower.on_threshold`).
 
-    - `model`: an unbatched network; `jax.vmap` over stacked ones (seeds, snapshots).
-    - `data`: `GatedData` with one input, or an array (example, |x|).
-    - `layer`: 1 to `model.depth`.
-    - `threshold`: a unit is on where its pre-activation exceeds `threshold` times the largest
-      one it has on any example. 0 is the gate itself, step(z). A small share, say 0.1, tells
-      apart what a unit responds to from what it barely touches; H's XoR (margin 0) needs that,
-      because the units' weights there are orthogonal to two of the examples and the sign of what
-      is left is chance. Exactly on the threshold, at z = 0 say, a unit is off; what the patterns
-      say of units that sit near it is chance (`PatternPower.on_threshold`).
-
-    **Raises:** `ValueError` for a layer that does not exist or a threshold outside [0, 1).
+    Raises:
+        ValueError: for a layer that does not exist or a threshold outside [0, 1).
     """
     z = _pre_activation(model, data, layer)
     return (z > _level(z, threshold)).T
 
 
 def on_threshold(
-    model: ReLUNetwork, data: Any, *, layer: int = 1, threshold: ArrayLike = 0.0
+    model: ReLUNetwork, data: GatedData | ArrayLike, *, layer: int = 1, threshold: ArrayLike = 0.0
 ) -> Bool[Array, "unit example"]:
     """Return which units sit on their threshold for which examples, so that on or off is chance.
 
@@ -59,7 +59,9 @@ def _level(z: Array, threshold: ArrayLike) -> Array:
     return jnp.maximum(z.max(axis=0, keepdims=True), 0) * threshold
 
 
-def unit_power(model: ReLUNetwork, data: Any, *, layer: int | None = None) -> Float[Array, " unit"]:
+def unit_power(
+    model: ReLUNetwork, data: GatedData | ArrayLike, *, layer: int | None = None
+) -> Float[Array, " unit"]:
     r"""Return each unit's share in the energy of the output, summing to 1.
 
     Unit u adds $W_{:u} h_u$ to what layer l sends on, $z = \sum_u W_{:u} h_u$ (the output, if l
@@ -84,13 +86,14 @@ def unit_power(model: ReLUNetwork, data: Any, *, layer: int | None = None) -> Fl
 class PatternPower(eqx.Module):
     """What each activation pattern of one layer contributes, strongest first.
 
-    - `patterns`: the distinct patterns as 0/1 (pattern, example).
-    - `shares`: of the output's energy, summing to 1 (see `unit_power`).
-    - `counts`: number of units with that pattern.
-    - `index`: for each unit the number of its pattern.
-    - `on_threshold`: share of the output's power times examples at which units sit on their
-      threshold (within 5 % of their largest pre-activation), so that the pattern there is chance:
-      0.5 for H's XoR with margin 0. Pass `threshold=0.1` where that is much.
+    Attributes:
+        patterns: the distinct patterns as 0/1 (pattern, example).
+        shares: of the output's energy, summing to 1 (see `unit_power`).
+        counts: number of units with that pattern.
+        index: for each unit the number of its pattern.
+        on_threshold: share of the output's power times examples at which units sit on their
+            threshold (within 5 % of their largest pre-activation), so that the pattern there is
+            chance: 0.5 for H's XoR with margin 0. Pass `threshold=0.1` where that is much.
     """
 
     patterns: Int[np.ndarray, "pattern example"]
@@ -99,8 +102,8 @@ class PatternPower(eqx.Module):
     index: Int[np.ndarray, " unit"]
     on_threshold: float
 
-    def share_of(self, wanted: Any) -> float:
-        """Share of the units whose pattern satisfies `wanted(pattern)`, a function to bool."""
+    def share_of(self, wanted: Callable[[np.ndarray], bool | np.bool_]) -> float:
+        """Return the share of the units for whose pattern `wanted(pattern)` is true."""
         return float(sum(s for p, s in zip(self.patterns, self.shares, strict=True) if wanted(p)))
 
     def __repr__(self) -> str:
@@ -116,7 +119,11 @@ class PatternPower(eqx.Module):
 
 
 def pattern_power(
-    model: ReLUNetwork, data: Any, *, layer: int | None = None, threshold: float | int = 0.0
+    model: ReLUNetwork,
+    data: GatedData | ArrayLike,
+    *,
+    layer: int | None = None,
+    threshold: float | int = 0.0,
 ) -> PatternPower:
     """Group the units of a layer by activation pattern and add up their shares of the output.
 
@@ -144,7 +151,9 @@ def pattern_power(
     return PatternPower(patterns[order], shares[order], counts[order], rank[index], chance)
 
 
-def _pre_activation(model: ReLUNetwork, data: Any, layer: int) -> Float[Array, "example unit"]:
+def _pre_activation(
+    model: ReLUNetwork, data: GatedData | ArrayLike, layer: int
+) -> Float[Array, "example unit"]:
     check_relu(model)
     layer = check_integer(layer, "layer", minimum=1)
     if layer > model.depth:
