@@ -158,7 +158,7 @@ def test_momentum_steps_are_optax_steps(tiny):
         gdln.images.to_gated(net, task.graph), task.data, steps=7,
         optimizer=optax.sgd(0.1, momentum=0.9),
     )  # fmt: skip
-    inside = _training._inward(net, t)
+    inside = _training.inward(net, t)
     velocity, step = jax.tree.map(jnp.zeros_like, inside), jax.jit(_step.step, static_argnums=6)
     for _ in range(7):
         inside, velocity, _ = step(
@@ -176,7 +176,7 @@ def test_absorbing_permutations_is_the_identity_there_and_back(tiny):
     t = gdln.images.make_transforms("permutation", 3, (3, 3), 4, key=KEY)
     net = gdln.images.RoutedNetwork.init(3, 9, 4, width=5, key=KEY, dtype="float64")
     for a, b in zip(
-        jax.tree.leaves(_training._outward(_training._inward(net, t), t)),
+        jax.tree.leaves(_training._outward(_training.inward(net, t), t)),
         jax.tree.leaves(net),
         strict=True,
     ):
@@ -417,7 +417,7 @@ def test_the_largest_stable_rate_is_that_of_the_hessian(tiny):
     pattern = np.array([[1, 0], [1, 1]])
     net = gdln.images.RoutedNetwork.init(2, 9, 4, width=3, gain=3, key=KEY, dtype="float64")
     settings = gdln.images.Settings(momentum=0.5)
-    inside, unravel = jax.flatten_util.ravel_pytree(_training._inward(net, t))
+    inside, unravel = jax.flatten_util.ravel_pytree(_training.inward(net, t))
     x, labels = t.inputs(jnp.asarray(tiny.values())), jnp.asarray(tiny.labels)
     table = _step.route_table(pattern)
 

@@ -8,7 +8,7 @@ import glob
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -17,11 +17,15 @@ import numpy as np
 
 from gdln_jax._files import mark, written_whole
 
+# What was measured so far, as JSON has it.
+Record = dict[str, list[object]]
+State = TypeVar("State")
+
 _FORMAT = "gdln_jax images 1"
 
 
-def spec_hash(*parts: Any) -> str:
-    """A stable hash of plain values and arrays: what a checkpoint must have been made for."""
+def spec_hash(*parts: object) -> str:
+    """Hash plain values and arrays: what a checkpoint must have been made for."""
     digest = hashlib.blake2b(digest_size=16)
     for leaf in jax.tree.leaves(parts, is_leaf=lambda p: p is None):
         is_key = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
@@ -36,7 +40,7 @@ def spec_hash(*parts: Any) -> str:
     return digest.hexdigest()
 
 
-def save(path: str | Path, spec: str, record: dict[str, Any], state: Any) -> None:
+def save(path: str | Path, spec: str, record: Record, state: object) -> None:
     """Write a checkpoint; `record` holds plain values, `state` is a pytree of arrays."""
     head = json.dumps({"format": _FORMAT, "spec": spec, "record": record})
     with written_whole(Path(path)) as (beside,), beside.open("wb") as file:
@@ -46,12 +50,13 @@ def save(path: str | Path, spec: str, record: dict[str, Any], state: Any) -> Non
         file.write(b"end\n")
 
 
-def restore(path: str | Path, spec: str, like: Any) -> tuple[dict[str, Any], Any] | None:
-    """The record and the state of a checkpoint, or None if there is none.
+def restore(path: str | Path, spec: str, like: State) -> tuple[Record, State] | None:
+    """Return the record and the state of a checkpoint, or None if there is none.
 
     Leftovers of writers that were killed are removed.
 
-    **Raises:** `ValueError` for a damaged file or one of another training, with both hashes.
+    Raises:
+        ValueError: for a damaged file or one of another training, with both hashes.
     """
     path = Path(path)
     for left in path.parent.glob(f"{glob.escape(mark(path))}*"):

@@ -1,12 +1,10 @@
 """Accuracy and error of all M^2 routes, in chunks of images, so that memory stays bounded."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, DTypeLike, Float, Int
 
 from gdln_jax.images._network import RoutedNetwork, first_layer
 from gdln_jax.images._sets import ImageSet
@@ -19,22 +17,22 @@ _CHUNK_BYTES = 64 * 2**20
 def route_accuracy(
     net: RoutedNetwork, transforms: Transforms, images: ImageSet, *, chunk: int | None = None
 ) -> Float[np.ndarray, "*run input output"]:
-    """Share of `images` that each of the M^2 routes classifies as its output domain asks.
+    """Return the share of `images` that each of M^2 routes classifies as its output domain asks.
 
     `net` acts on what input domains see and answers in the labels of output domains (as trained
     networks are returned); it may have a leading axis of runs. Cost O(n M^2 (hidden x classes))
     beside the encoders'; `chunk` images at a time, by default as many as 64 MB hold.
     """
     runs = net.encoders[0].ndim - 3
-    return accuracy_in_base(_base_decoders(net, transforms), transforms, images, chunk, runs)
+    return accuracy_in_base(reordered(net, transforms.outputs), transforms, images, chunk, runs)
 
 
-def _base_decoders(net: RoutedNetwork, transforms: Transforms) -> RoutedNetwork:
-    last = take_outputs(net.decoders[-1], transforms.outputs)
-    net = eqx.tree_at(lambda n: n.decoders, net, (*net.decoders[:-1], last))
+def reordered(net: RoutedNetwork, order: Int[Array, "domain class"]) -> RoutedNetwork:
+    """Reorder the outputs of every decoder: `Transforms.outputs` brings them to base labels."""
+    net = eqx.tree_at(lambda n: n.decoders[-1], net, take_outputs(net.decoders[-1], order))
     if net.decoder_biases:
-        row = take_outputs(net.decoder_biases[-1][..., None], transforms.outputs)[..., 0]
-        net = eqx.tree_at(lambda n: n.decoder_biases, net, (*net.decoder_biases[:-1], row))
+        row = take_outputs(net.decoder_biases[-1][..., None], order)[..., 0]
+        net = eqx.tree_at(lambda n: n.decoder_biases[-1], net, row)
     return net
 
 
@@ -80,7 +78,12 @@ def accuracy_in_base(
 
 @eqx.filter_jit
 def _hits(
-    net: RoutedNetwork, transforms: Transforms, rows: Any, labels: Any, runs: int, absorbed: bool
+    net: RoutedNetwork,
+    transforms: Transforms,
+    rows: ArrayLike,
+    labels: ArrayLike,
+    runs: int,
+    absorbed: bool,
 ) -> Array:
     x = pixels(rows, net.encoders[0].dtype)
     x = x if absorbed else transforms.inputs(x)
@@ -92,17 +95,17 @@ def _hits(
     return jax.vmap(one)(net) if runs else one(net)
 
 
-def pixels(rows: Any, dtype: Any) -> Array:
-    """Stored pixels as networks see them (`ImageSet.values`), traced."""
+def pixels(rows: ArrayLike, dtype: DTypeLike) -> Array:
+    """Return stored pixels as networks see them (`ImageSet.values`), traced."""
     rows = jnp.asarray(rows)
     scale = 255 if rows.dtype == jnp.uint8 else 1
     return rows.astype(dtype) / jnp.asarray(scale, dtype)
 
 
 def trained_and_untrained(
-    accuracy: Float[np.ndarray, "*run input output"], pattern: Any
+    accuracy: Float[np.ndarray, "*run input output"], pattern: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Means over trained and over untrained routes, per run; NaN where there are none."""
+    """Return means over trained and over untrained routes, per run; NaN where there are none."""
     accuracy, pattern = np.asarray(accuracy), np.asarray(pattern, float)
     with np.errstate(invalid="ignore"):
         means = [

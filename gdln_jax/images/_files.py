@@ -1,7 +1,6 @@
 """Image files in their standard formats: MNIST's IDX and CIFAR-10's batches, gzipped or not.
 
-Every file is checked against its own header and against its partner before it is used; what is
-wrong with it is said by name. NumPy only.
+Every file is checked against its own header and against its partner before it is used. NumPy only.
 """
 
 import gzip
@@ -10,7 +9,7 @@ import pickle
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -27,9 +26,10 @@ _CLASSES = 10
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file, unpacked if it is gzipped (by content, whatever its name).
+    """Read a file, unpacked if it is gzipped (judged by content, not by name).
 
-    **Raises:** `ValueError` naming the file when it cannot be read or its gzip stream is cut.
+    Raises:
+        ValueError: naming the file when it cannot be read or its gzip stream is cut.
     """
     try:
         raw = path.read_bytes()
@@ -43,10 +43,11 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_idx(images: Path, labels: Path) -> tuple[Images, Labels]:
-    """Images (n, height, width, 1) and labels (n,) of a pair of IDX files.
+    """Read images (n, height, width, 1) and labels (n,) of a pair of IDX files.
 
-    **Raises:** `ValueError` naming the file for a wrong kind (also: the two swapped), a length
-    that its header does not announce, different numbers of images and labels, or a label above 9.
+    Raises:
+        ValueError: naming the file for a wrong kind (also: the two swapped), a length that its
+            header does not announce, different numbers of images and labels, or a label above 9.
     """
     x = _read_idx(images, _IMAGES)
     y = _read_idx(labels, _LABELS)
@@ -86,10 +87,11 @@ def _read_idx(path: Path, wanted: int) -> np.ndarray:
 
 
 def read_cifar(paths: Iterable[Path]) -> tuple[Images, Labels]:
-    """Images (n, 32, 32, 3) and labels (n,) of CIFAR-10 batches, binary or pickled ("python").
+    """Read images (n, 32, 32, 3) and labels (n,) of CIFAR-10 batches, binary or pickled.
 
-    **Raises:** `ValueError` naming the file for a wrong size, a label above 9, or a pickle that
-    holds anything but plain arrays and numbers (no code of the file is ever run).
+    Raises:
+        ValueError: naming the file for a wrong size, a label above 9, or a pickle that holds
+            anything but plain arrays and numbers (no code of the file is ever run).
     """
     planes, labels = [], []
     for path in paths:
@@ -132,7 +134,7 @@ def _read_pickle(path: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
 class _Plain(pickle.Unpickler):
     """Unpickles NumPy arrays and plain values only: a pickle from elsewhere may hold any code."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):
             return np._core.multiarray._reconstruct  # type: ignore[attr-defined]
         if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):

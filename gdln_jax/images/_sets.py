@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from jaxtyping import DTypeLike
 
 from gdln_jax._checks import MAKE_A_MODEL, Instead, Mistakable
 from gdln_jax._data.arrays import check_dense, check_row_labels
@@ -19,7 +19,7 @@ from gdln_jax.images._files import read_cifar, read_idx
 _UNSCALED = 100
 
 
-def check_pair(images: Any, labels: Any) -> None:
+def check_pair(images: object, labels: object) -> None:
     """Raise `ValueError` for images and labels that are sparse, masked, or labelled otherwise."""
     given = {"images": images, "labels": labels}
     for name, value in given.items():
@@ -31,16 +31,18 @@ def check_pair(images: Any, labels: Any) -> None:
 class ImageSet(Mistakable):
     """Labelled images.
 
-    - `images`: (n, height, width, channel), uint8 in 0..255 (read as value/255) or floating
-      point, used as it is. (n, height, width) is taken as one channel.
-    - `labels`: (n,) whole numbers in 0..classes-1.
-    - `classes`: number of classes; default the largest label plus one.
+    Attributes:
+        images: (n, height, width, channel), uint8 in 0..255 (read as value/255) or floating point,
+            used as it is. (n, height, width) is taken as one channel.
+        labels: (n,) whole numbers in 0..classes-1.
+        classes: number of classes; default the largest label plus one.
 
     Both are copied: what is written to the given arrays (or files that are mapped into memory)
     later does not change the set.
 
-    **Raises:** `ValueError` for shapes that do not fit, labels that are no whole numbers or out
-    of range, values that are not finite.
+    Raises:
+        ValueError: for shapes that do not fit, labels that are no whole numbers or out of range,
+            values that are not finite.
     """
 
     _instead = Instead(model=MAKE_A_MODEL)
@@ -86,7 +88,7 @@ class ImageSet(Mistakable):
                     f"images reach {images.max():g} and are used as they are: training on such "
                     "values diverges at any usual learning rate. Pass uint8, which is read as "
                     "value/255, or scale them.",
-                    stacklevel=1,  # one place, so that it is said once
+                    stacklevel=1,  # one place, so that it is shown once
                 )
         object.__setattr__(self, "images", images)
         object.__setattr__(self, "labels", labels.astype(np.int32))
@@ -106,13 +108,13 @@ class ImageSet(Mistakable):
         """Images as rows (n, height * width * channel), a view in the stored type."""
         return self.images.reshape(len(self.images), -1)
 
-    def values(self, dtype: Any = np.float64) -> np.ndarray:
-        """Images as rows in `dtype`, as networks see them (uint8 divided by 255)."""
+    def values(self, dtype: DTypeLike = np.float64) -> np.ndarray:
+        """Return images as rows in `dtype`, as networks see them (uint8 divided by 255)."""
         scale = 255.0 if self.images.dtype == np.uint8 else 1.0
         return self.flat.astype(dtype) / np.asarray(scale, dtype)
 
     def head(self, count: int | None) -> "ImageSet":
-        """The first `count` images (all for None or more than there are)."""
+        """Return the first `count` images (all for None or more than there are)."""
         if count is None or count >= len(self):
             return self
         return ImageSet(self.images[:count], self.labels[:count], self.classes, self.name)
@@ -125,7 +127,7 @@ class ImageSet(Mistakable):
 def load(
     source: str, data_dir: str | Path | None = None, *, home: str | Path | None = None
 ) -> tuple[ImageSet, ImageSet]:
-    """Training and test images of `source`.
+    """Read training and test images of `source`.
 
     - `"digits"`: scikit-learn's 8 x 8 digits; needs no files. Every fifth image is a test image.
     - `"mnist"`, `"cifar10"`: their standard files, gzipped or not, in `data_dir` or in its folder
@@ -133,7 +135,8 @@ def load(
     - `"openml:NAME"`: `sklearn.datasets.fetch_openml(NAME)` of square grey images (for example
       `mnist_784`), kept in `home`; every seventh image is a test image.
 
-    **Raises:** `ValueError` that names the file or folder and says what is wrong with it.
+    Raises:
+        ValueError: that names the file or folder and says what is wrong with it.
     """
     if source == "digits":
         return _digits()
@@ -159,7 +162,9 @@ def _digits() -> tuple[ImageSet, ImageSet]:
     return _split(images, np.asarray(labels), 5, "digits")
 
 
-def _split(images: Any, labels: Any, every: int, name: str) -> tuple[ImageSet, ImageSet]:
+def _split(
+    images: np.ndarray, labels: np.ndarray, every: int, name: str
+) -> tuple[ImageSet, ImageSet]:
     test = np.arange(len(images)) % every == every - 1
     classes = int(labels.max()) + 1
     first, second = (ImageSet(images[rows], labels[rows], classes, name) for rows in (~test, test))
@@ -169,12 +174,15 @@ def _split(images: Any, labels: Any, every: int, name: str) -> tuple[ImageSet, I
 def _mnist(folder: Path) -> tuple[ImageSet, ImageSet]:
     sets = []
     for part in ("train", "t10k"):
-        pair = [
-            _find(folder, ("mnist", "MNIST/raw"), [f"{part}-{kind}-{axes}-ubyte",
-                                                   f"{part}-{kind}.{axes}-ubyte"])
-            for kind, axes in (("images", "idx3"), ("labels", "idx1"))
-        ]  # fmt: skip
-        images, labels = read_idx(*pair)
+        images, labels = read_idx(
+            *(
+                _find(folder, ("mnist", "MNIST/raw"), [f"{part}-{kind}{end}" for end in ends])
+                for kind, ends in (
+                    ("images", ("-idx3-ubyte", ".idx3-ubyte")),
+                    ("labels", ("-idx1-ubyte", ".idx1-ubyte")),
+                )
+            )
+        )
         sets.append(ImageSet(images, labels, 10, "mnist"))
     if sets[0].shape != sets[1].shape:
         raise ValueError(
@@ -211,10 +219,10 @@ def _openml(name: str, home: str | Path | None) -> tuple[ImageSet, ImageSet]:
     from sklearn.datasets import fetch_openml
 
     try:
+        data_home = None if home is None else str(home)
         pixels, labels = fetch_openml(
-            name, return_X_y=True, as_frame=False, parser="auto",
-            data_home=None if home is None else str(home),
-        )  # fmt: skip
+            name, return_X_y=True, as_frame=False, parser="auto", data_home=data_home
+        )
     except OSError as error:
         raise ValueError(
             f"OpenML could not be reached for {name!r} ({error}); pass a folder with the files."

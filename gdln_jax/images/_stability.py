@@ -4,19 +4,17 @@ Large initial weights need it: the curvature of three layers grows as gain^4, an
 mean squared norm, so no rate suits all gains and data sets.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax.images._evaluate import pixels
 from gdln_jax.images._network import RoutedNetwork
 from gdln_jax.images._sets import ImageSet
 from gdln_jax.images._step import RouteTable, full_gradient, route_table
-from gdln_jax.images._training import Settings, _check_fit, _inward
+from gdln_jax.images._training import Settings, check_fit, inward
 from gdln_jax.images._transforms import Transforms
 
 # Images of the sample: the top curvature of 8 and of 256 images differs by 1 to 20 %.
@@ -26,21 +24,26 @@ _ITERATIONS = 40
 
 
 def stable_rate(
-    net: RoutedNetwork, images: ImageSet, transforms: Transforms, pattern: Any, settings: Settings
+    net: RoutedNetwork,
+    images: ImageSet,
+    transforms: Transforms,
+    pattern: ArrayLike,
+    settings: Settings,
 ) -> Float[np.ndarray, "*run"]:
-    """Rate 2 (1 + momentum) / lambda above which heavy-ball descent diverges from `net`.
+    """Return the rate 2 (1 + momentum) / lambda above which heavy-ball descent diverges from `net`.
 
     `lambda` is the largest eigenvalue (in size) of the Hessian of `settings`' loss on a few images,
     by power iteration; O(40 gradients). Training diverges at this rate and needs a part of it;
     `settings.learning_rate` is not read.
 
-    **Raises:** `ValueError` for images, transforms or a pattern that do not fit the network.
+    Raises:
+        ValueError: for images, transforms or a pattern that do not fit the network.
     """
     runs = net.encoders[0].ndim - 3
-    _check_fit(net, images, images, transforms, np.asarray(pattern), runs)
+    check_fit(net, images, images, transforms, np.asarray(pattern), runs)
     table = route_table(pattern)
     sample = images.head(_SAMPLE)
-    start = _inward(net, transforms)
+    start = inward(net, transforms)
     x = pixels(sample.flat, net.encoders[0].dtype)
     x = x if transforms.absorbs else transforms.inputs(x)
     top = _top(start, x, jnp.asarray(sample.labels), table, settings.loss, runs)

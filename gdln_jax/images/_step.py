@@ -7,13 +7,12 @@ summed right into the momentum: a step moves little more than weights and moment
 """
 
 import functools
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from gdln_jax.images._network import RoutedNetwork, first_layer
 
@@ -25,49 +24,54 @@ LOSSES = ("mse", "cross_entropy")
 
 
 class RouteTable(eqx.Module):
-    """The trained routes, from both sides; made by `route_table`.
+    """The trained routes as indices, from both sides; made by `route_table`.
 
-    - `inputs`: (M, slot) the inputs of each output domain; `open`: 1 for real slots, else 0.
-    - `slots`: (M, route) for each input domain its places output * slots + slot among them;
-      `used`: 1 for real ones.
-    - `pattern`: (M, M) 1 for trained routes (input, output).
+    A route has a *slot* among the routes of its output domain, and a *place* among those of its
+    input domain. Where a domain has fewer routes than another, indices are padded by 0.
+
+    Attributes:
+        sources: (M, slot), input domain of the route in each slot of an output domain.
+        filled: (M, slot), 1 where the slot has a route, 0 where it is padding.
+        targets: (M, place), for each route of an input domain the number of its slot when those of
+            all output domains are counted through, output * slots + slot.
+        used: (M, place), 1 for a route, 0 for padding.
+        pattern: (M, M), 1 for trained routes (input, output).
     """
 
-    inputs: Int[Array, "*run output slot"]
-    open: Float[Array, "*run output slot"]
-    slots: Int[Array, "*run input route"]
-    used: Float[Array, "*run input route"]
+    sources: Int[Array, "*run output slot"]
+    filled: Float[Array, "*run output slot"]
+    targets: Int[Array, "*run input place"]
+    used: Float[Array, "*run input place"]
     pattern: Float[Array, "*run input output"]
 
 
-def route_table(pattern: Any) -> RouteTable:
-    """Read a 0/1 matrix (inputs, outputs) of trained routes; leading axes are runs."""
+def route_table(pattern: ArrayLike) -> RouteTable:
+    """Read a 0/1 matrix (input, output) of trained routes; leading axes are runs."""
     pattern = np.asarray(pattern)
     if pattern.ndim < 2 or pattern.shape[-1] != pattern.shape[-2]:
         raise ValueError(f"pattern has shape {pattern.shape}; expected (M, M), inputs x outputs.")
     if not np.all((pattern == 0) | (pattern == 1)) or not pattern.any(axis=(-1, -2)).all():
         raise ValueError("pattern must hold 0 and 1 and train at least one route.")
-    runs = pattern.reshape(-1, *pattern.shape[-2:])
-    m = runs.shape[-1]
-    fan_in, fan_out = int(runs.sum(axis=1).max()), int(runs.sum(axis=2).max())
-    inputs, is_open = np.zeros((len(runs), m, fan_in), int), np.zeros((len(runs), m, fan_in))
-    slots, used = np.zeros((len(runs), m, fan_out), int), np.zeros((len(runs), m, fan_out))
-    for r, one in enumerate(runs):
-        filled = np.zeros(m, int)
-        for j in range(m):
-            sources = np.flatnonzero(one[:, j])
-            inputs[r, j, : len(sources)] = sources
-            is_open[r, j, : len(sources)] = 1
-            slots[r, sources, filled[sources]] = j * fan_in + np.arange(len(sources))
-            used[r, sources, filled[sources]] = 1
-            filled[sources] += 1
-    lead = pattern.shape[:-2]
+    runs = pattern.reshape(-1, *pattern.shape[-2:]).astype(int)
+    run, source, target = np.nonzero(runs)
+    # How many routes of the same output (input) come before.
+    slot = runs.cumsum(axis=1)[run, source, target] - 1
+    place = runs.cumsum(axis=2)[run, source, target] - 1
+    slots, places = int(slot.max()) + 1, int(place.max()) + 1
+
+    def table(
+        domain: np.ndarray, column: np.ndarray, values: ArrayLike, columns: int
+    ) -> np.ndarray:
+        padded = np.zeros((len(runs), runs.shape[1], columns), int)
+        padded[run, domain, column] = values
+        return padded.reshape(*pattern.shape[:-1], columns)
+
     return RouteTable(
-        jnp.asarray(inputs.reshape(*lead, m, fan_in), jnp.int32),
-        jnp.asarray(is_open.reshape(*lead, m, fan_in), jnp.float32),
-        jnp.asarray(slots.reshape(*lead, m, fan_out), jnp.int32),
-        jnp.asarray(used.reshape(*lead, m, fan_out), jnp.float32),
-        jnp.asarray(pattern, jnp.float32),
+        sources=jnp.asarray(table(target, slot, source, slots), jnp.int32),
+        filled=jnp.asarray(table(target, slot, 1, slots), jnp.float32),
+        targets=jnp.asarray(table(source, place, target * slots + slot, places), jnp.int32),
+        used=jnp.asarray(table(source, place, 1, places), jnp.float32),
+        pattern=jnp.asarray(pattern, jnp.float32),
     )
 
 
@@ -76,17 +80,17 @@ def to_routes(
     h: Float[Array, "input n hidden"], table: RouteTable
 ) -> Float[Array, "output slot n hidden"]:
     """Activity of every trained route's input, by output domain."""
-    return h[table.inputs]
+    return h[table.sources]
 
 
 def _to_routes(h: Array, table: RouteTable) -> tuple[Array, RouteTable]:
-    return h[table.inputs], table
+    return h[table.sources], table
 
 
 def _from_routes(table: RouteTable, g: Array) -> tuple[Array, None]:
     # A gather from the input's side: adding up by scatter is a serial loop on CPUs.
     flat = g.reshape(-1, *g.shape[2:])
-    return jnp.einsum("irnd,ir->ind", flat[table.slots], table.used.astype(g.dtype)), None
+    return jnp.einsum("irnd,ir->ind", flat[table.targets], table.used.astype(g.dtype)), None
 
 
 to_routes.defvjp(_to_routes, _from_routes)
@@ -101,8 +105,7 @@ def route_losses(
 ) -> Float[Array, ""]:
     """Mean loss over trained routes and rows, given the first layer's sums.
 
-    `labels` are base labels and decoders in base order (rows
-    `Transforms.outputs`); (n,) where all
+    `labels` are base labels and decoders in base order (rows `Transforms.outputs`); (n,) where all
     input domains see the same images, else (M, n). `loss` is `"mse"`, half the squared norm
     (SCIENCE 1), or `"cross_entropy"`.
     """
@@ -116,15 +119,15 @@ def route_losses(
     m, n = h.shape[:2]
     routed = to_routes(h, table)
     out = net.decode(routed.reshape(m, -1, h.shape[-1]))
-    wanted = labels if labels.ndim == 1 else labels[table.inputs]
+    wanted = labels if labels.ndim == 1 else labels[table.sources]
     each = _losses(out.reshape(m, -1, n, out.shape[-1]), wanted, loss)
-    open_ = table.open.astype(h.dtype)
-    return jnp.sum(open_[..., None] * each) / (n * jnp.sum(open_))
+    filled = table.filled.astype(h.dtype)
+    return jnp.sum(filled[..., None] * each) / (n * jnp.sum(filled))
 
 
 def _whole(net: RoutedNetwork, table: RouteTable) -> bool:
     # Deep decoders: all M^2 routes would need more memory than the trained ones.
-    m, slots = table.inputs.shape[-2:]
+    m, slots = table.sources.shape[-2:]
     return len(net.decoders) == 1 and _WHOLE * slots >= m
 
 
@@ -148,20 +151,21 @@ def gradient(
     The gradient of `encoders[0][i]` is the sum over rows of delta[i, n] x[i, n]^T, with `delta`
     the third value.
     """
-    rest = eqx.tree_at(lambda w: w.encoders[0], net, None)
-    a = first_layer(net, x)
-    (value, (g, delta)) = jax.value_and_grad(
-        lambda r, a: route_losses(
-            eqx.tree_at(
-                lambda w: w.encoders[0], r, net.encoders[0], is_leaf=lambda leaf: leaf is None
-            ),
-            a, labels, table, loss,
-        ),
-        argnums=(0, 1),
-    )(rest, a)  # fmt: skip
+
+    def of_sums(rest: RoutedNetwork, a: Array) -> Array:
+        return route_losses(_with_first(rest, net.encoders[0]), a, labels, table, loss)
+
+    value, (g, delta) = jax.value_and_grad(of_sums, argnums=(0, 1))(
+        _with_first(net, None), first_layer(net, x)
+    )
     if net.encoder_biases:
         g = eqx.tree_at(lambda w: w.encoder_biases[0], g, jnp.sum(delta, axis=1))
     return value, g, delta
+
+
+def _with_first(net: RoutedNetwork, weights: Array | None) -> RoutedNetwork:
+    """Replace the first layer's weights; None leaves them out of the tree."""
+    return eqx.tree_at(lambda w: w.encoders[0], net, weights, is_leaf=lambda leaf: leaf is None)
 
 
 @functools.partial(jax.named_call, name="image_step")
@@ -171,7 +175,7 @@ def step(
     x: Float[Array, "*domain n width"],
     labels: Int[Array, "*own n"],
     table: RouteTable,
-    rates: tuple[Any, Any, Any],
+    rates: tuple[Array | float, Array | float, Array | float],
     loss: str,
 ) -> tuple[RoutedNetwork, RoutedNetwork, Float[Array, ""]]:
     """One step v <- momentum v + gradient, w <- w - rate v; `rates` = (rate, momentum, scale).
@@ -183,13 +187,8 @@ def step(
     value, g, delta = gradient(net, x, labels, table, loss)
     g = jax.tree.map(lambda leaf: scale * leaf, g)
     first = _with_outer(momentum * velocity.encoders[0], scale * delta, x)
-    others = jax.tree.map(
-        lambda v, leaf: momentum * v + leaf,
-        eqx.tree_at(lambda w: w.encoders[0], velocity, None), g,
-    )  # fmt: skip
-    velocity = eqx.tree_at(
-        lambda w: w.encoders[0], others, first, is_leaf=lambda leaf: leaf is None
-    )
+    rest = jax.tree.map(lambda v, leaf: momentum * v + leaf, _with_first(velocity, None), g)
+    velocity = _with_first(rest, first)
     return jax.tree.map(lambda w, v: w - rate * v, net, velocity), velocity, value
 
 
@@ -205,5 +204,4 @@ def full_gradient(
     """Loss and its whole gradient, as a network."""
     value, g, delta = gradient(net, x, labels, table, loss)
     first = _with_outer(jnp.zeros_like(net.encoders[0]), delta, x)
-    g = eqx.tree_at(lambda w: w.encoders[0], g, first, is_leaf=lambda leaf: leaf is None)
-    return value, g
+    return value, _with_first(g, first)

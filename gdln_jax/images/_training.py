@@ -6,18 +6,17 @@ that training reads one copy of the images.
 """
 
 import dataclasses
-import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, PRNGKeyArray
 
 from gdln_jax._checks import check_choice, check_integer, check_positive
 from gdln_jax._files import expanded, writable
@@ -25,7 +24,7 @@ from gdln_jax.images._checkpoint import restore, save, spec_hash
 from gdln_jax.images._evaluate import (
     accuracy_in_base,
     pixels,
-    take_outputs,
+    reordered,
     trained_and_untrained,
 )
 from gdln_jax.images._network import RoutedNetwork
@@ -86,9 +85,14 @@ class Settings:
 
 # N Table 1. Width 128, gains 10 to 1e-4, 10 seeds and 1000 epochs (of 7500 steps for MNIST).
 PAPER = {
-    "batch_size": 8, "learning_rate": 1e-4, "momentum": 0.9, "width": 128, "epochs": 1000,
-    "gains": (10.0, 1.0, 0.1, 0.01, 0.001, 0.0001), "seeds": 10,
-}  # fmt: skip
+    "batch_size": 8,
+    "learning_rate": 1e-4,
+    "momentum": 0.9,
+    "width": 128,
+    "epochs": 1000,
+    "gains": (10.0, 1.0, 0.1, 0.01, 0.001, 0.0001),
+    "seeds": 10,
+}
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ def train_images(
     net: RoutedNetwork,
     images: ImageSet,
     transforms: Transforms,
-    pattern: Any,
+    pattern: ArrayLike,
     settings: Settings,
     *,
     key: PRNGKeyArray,
@@ -136,94 +140,130 @@ def train_images(
 ) -> Run:
     """Train on the routes of `pattern` and evaluate all M^2 of them on `test`.
 
-    **Arguments:**
-
-    - `net`: may have a leading axis of runs on all arrays; then `pattern` is (run, M, M) with
-      the same K in each, and all of them are one vmapped program. They see the same batches.
-    - `images`, `test`: training and test images (default: the training images).
-    - `checkpoint`: a file; written after every evaluation, atomically, and resumed from if it is
-      there: the result is the same to the bit as that of an undisturbed run.
-    - `progress`: called as progress(fraction done, text with both accuracies).
+    Args:
+        net: may have a leading axis of runs on all arrays; then `pattern` is (run, M, M) with the
+            same K in each, and all of them are one vmapped program. They see the same batches.
+        images: training images.
+        transforms: the M views and label permutations (`make_transforms`).
+        pattern: (M, M) of 0 and 1, the trained routes (input, output).
+        settings: how they are trained.
+        key: for the batches.
+        test: test images; default: the training images.
+        checkpoint: a file; written after every evaluation, atomically, and resumed from if it is
+            there: the result is the same to the bit as that of an undisturbed run.
+        progress: called as progress(fraction done, text with both accuracies).
 
     Memory: weights twice, one copy of the images, one chunk of outputs; it does not grow with M
     times the images. A run whose loss is no longer finite ends with `stopped == "diverged"`
     and chance accuracies (in a batch of runs the others go on).
 
-    **Raises:** `ValueError` for images, pattern or network that do not fit one another, or a
-    checkpoint of another training; `OSError`, before anything is trained, for a checkpoint that
-    cannot be written.
+    Raises:
+        ValueError: for images, pattern or network that do not fit one another, or a checkpoint of
+            another training.
+        OSError: before anything is trained, for a checkpoint that cannot be written.
     """
     runs = net.encoders[0].ndim - 3
     test = images if test is None else test
     pattern = np.asarray(pattern)
-    _check_fit(net, images, test, transforms, pattern, runs)
-    table = route_table(pattern)
-    absorbed = transforms.absorbs
-    spec = spec_hash(net, images.flat, images.labels, transforms, pattern, key,
-                     dataclasses.asdict(dataclasses.replace(settings, steps=1)),
-                     settings.every)  # fmt: skip
-    net = _inward(net, transforms)
-    velocity = jax.tree.map(jnp.zeros_like, net)
-    state = (net, velocity)
-    history: dict[str, list[Any]] = {"steps": [], "losses": [], "trained": [], "untrained": []}
+    check_fit(net, images, test, transforms, pattern, runs)
+    without_length = dataclasses.asdict(dataclasses.replace(settings, steps=1)), settings.every
+    spec = spec_hash(net, images.flat, images.labels, transforms, pattern, key, *without_length)
+    plan = _plan(net, images, transforms, pattern, settings, key)
+    net = inward(net, transforms)
+    state, history = (net, jax.tree.map(jnp.zeros_like, net)), _History([], [], [], [])
     if checkpoint is not None:
         checkpoint = expanded(checkpoint)
         with writable(checkpoint.parent):
-            history, state = restore(checkpoint, spec, state) or (history, state)
-    # Arrays, so that another rate does not compile another program.
-    scale = float(pattern.sum(axis=(-1, -2)).flat[0]) if settings.over == "sum" else 1.0
-    dtype = net.encoders[0].dtype
-    rates = (
-        jnp.asarray(settings.learning_rate, dtype),
-        jnp.asarray(settings.momentum, dtype),
-        jnp.asarray(scale, dtype),
-    )
-    plan = _Plan(
-        table, transforms, jnp.asarray(images.flat), jnp.asarray(images.labels), rates, key, runs,
-        settings.batch_size, settings.batches == "same", settings.loss,
-    )  # fmt: skip
-    evaluate = functools.partial(
-        accuracy_in_base, transforms=transforms, images=test, chunk=None, runs=runs,
-        absorbed=absorbed,
-    )  # fmt: skip
-    accuracy, seconds, stopped = None, float("nan"), None
-    if not history["steps"]:
-        accuracy = evaluate(state[0])
-        _note(history, 0, np.full(net.encoders[0].shape[:runs], np.nan), accuracy, pattern)
-    while stopped is None:
-        done = history["steps"][-1]
-        stopped = _ended(history, settings)
-        if stopped is not None:
-            break
+            restored = restore(checkpoint, spec, state)
+        if restored is not None:
+            history, state = _History(**restored[0]), restored[1]
+
+    def evaluate() -> np.ndarray:
+        absorbed = transforms.absorbs
+        return accuracy_in_base(state[0], transforms, test, None, runs, absorbed=absorbed)
+
+    accuracy, seconds = evaluate(), float("nan")
+    if not history.steps:
+        history.note(0, np.full(net.encoders[0].shape[:runs], np.nan), accuracy, pattern)
+    while (stopped := history.ended(settings)) is None:
+        done = history.steps[-1]
         count = min(settings.every, settings.steps - done)
         before = time.perf_counter()
         state, loss = _advance((plan, jnp.asarray(done), count), state)
         loss = np.asarray(loss, float)
         seconds = (time.perf_counter() - before) / count
-        accuracy = evaluate(state[0])
-        _note(history, done + count, loss, accuracy, pattern)
+        accuracy = evaluate()
+        history.note(done + count, loss, accuracy, pattern)
         if checkpoint is not None:
-            save(checkpoint, spec, history, state)
+            save(checkpoint, spec, vars(history), state)
         if progress is not None:
-            progress((done + count) / settings.steps, _words(history, settings, seconds))
-    if accuracy is None:
-        accuracy = evaluate(state[0])
-    over_time = {
-        name: np.moveaxis(np.array(history[name], float), 0, -1)
-        for name in ("losses", "trained", "untrained")
-    }
+            progress((done + count) / settings.steps, history.text(settings, seconds))
     return Run(
         net=_outward(state[0], transforms),
-        steps=np.array(history["steps"]),
+        steps=np.array(history.steps),
+        losses=_over_time(history.losses),
+        trained=_over_time(history.trained),
+        untrained=_over_time(history.untrained),
         accuracy=accuracy,
         seconds_per_step=seconds,
         stopped=stopped,
-        **over_time,
     )
 
 
+@dataclass
+class _History:
+    """What every evaluation found, as plain values, of which a checkpoint is made.
+
+    Attributes:
+        steps: at which it was. losses, trained, untrained: as in `Run`, time first.
+    """
+
+    steps: list
+    losses: list
+    trained: list
+    untrained: list
+
+    def note(self, at: int, loss: np.ndarray, accuracy: np.ndarray, pattern: np.ndarray) -> None:
+        """Add an evaluation."""
+        trained, untrained = trained_and_untrained(accuracy, pattern)
+        self.steps.append(int(at))
+        self.losses.append(loss.tolist())
+        self.trained.append(trained.tolist())
+        self.untrained.append(untrained.tolist())
+
+    def ended(self, settings: Settings) -> str | None:
+        """Return why training is over, or None."""
+        seen = np.array([self.trained, self.untrained], float).reshape(2, len(self.steps), -1)
+        if len(self.steps) > 1 and not np.isfinite(np.array(self.losses[-1], float)).any():
+            return "diverged"
+        # Runs without untrained routes have NaN there, which counts as reached.
+        if settings.stop_at is not None and not np.any(seen[:, -1] < settings.stop_at):
+            return "reached"
+        if self.steps[-1] >= settings.steps:
+            return "steps"
+        if settings.patience is not None and seen.shape[1] > settings.patience:
+            recent, old = seen[:, -settings.patience :], seen[:, : -settings.patience]
+            rise = np.nan_to_num(recent.max(axis=1) - old.max(axis=1), nan=-1.0)
+            if np.all(rise < settings.min_rise):
+                return "no rise"
+        return None
+
+    def text(self, settings: Settings, seconds: float) -> str:
+        """Return the line for `progress`."""
+        trained, untrained = np.mean(self.trained[-1]), np.mean(self.untrained[-1])
+        left = seconds * (settings.steps - self.steps[-1])
+        return (
+            f"step {self.steps[-1]} of {settings.steps}, accuracy {trained:.3f} trained, "
+            f"{untrained:.3f} untrained, {left:.0f} s left"
+        )
+
+
+def _over_time(values: list) -> np.ndarray:
+    return np.moveaxis(np.array(values, float), 0, -1)
+
+
 class _Plan(NamedTuple):
-    """What stays as it is while a network trains."""
+    """What stays as it is while a network trains; `rates` as in `step`."""
 
     table: RouteTable
     transforms: Transforms
@@ -237,16 +277,48 @@ class _Plan(NamedTuple):
     loss: str
 
 
+def _plan(
+    net: RoutedNetwork,
+    images: ImageSet,
+    transforms: Transforms,
+    pattern: np.ndarray,
+    settings: Settings,
+    key: PRNGKeyArray,
+) -> _Plan:
+    dtype = net.encoders[0].dtype
+    scale = pattern.sum(axis=(-1, -2)).flat[0] if settings.over == "sum" else 1.0
+    # Arrays, so that another rate does not compile another program.
+    rate, momentum, scale = (
+        jnp.asarray(value, dtype) for value in (settings.learning_rate, settings.momentum, scale)
+    )
+    return _Plan(
+        table=route_table(pattern),
+        transforms=transforms,
+        images=jnp.asarray(images.flat),
+        labels=jnp.asarray(images.labels),
+        rates=(rate, momentum, scale),
+        key=key,
+        runs=net.encoders[0].ndim - 3,
+        size=settings.batch_size,
+        same=settings.batches == "same",
+        loss=settings.loss,
+    )
+
+
+# Network and velocity.
+_State = tuple[RoutedNetwork, RoutedNetwork]
+
+
 @eqx.filter_jit(donate="all-except-first")
-def _advance(
-    fixed: tuple[_Plan, Array, int], state: tuple[RoutedNetwork, RoutedNetwork]
-) -> tuple[tuple[RoutedNetwork, RoutedNetwork], Array]:
+def _advance(fixed: tuple[_Plan, Array, int], state: _State) -> tuple[_State, Array]:
     """Take `count` steps from number `start`; also the mean loss of each run."""
     plan, start, count = fixed
     transforms, runs = plan.transforms, plan.runs
     m, dtype = transforms.num_domains, state[0].encoders[0].dtype
 
-    def one(carry: tuple[Any, Any, Any], number: Array) -> tuple[tuple[Any, Any, Any], None]:
+    def one(
+        carry: tuple[RoutedNetwork, RoutedNetwork, Array], number: Array
+    ) -> tuple[tuple[RoutedNetwork, RoutedNetwork, Array], None]:
         net, velocity, total = carry
         draw = jax.random.fold_in(plan.key, number)
         shape = (plan.size,) if plan.same else (m, plan.size)
@@ -255,7 +327,9 @@ def _advance(
         if not transforms.absorbs:
             x = transforms.inputs(x)
 
-        def go(net: Any, velocity: Any, table: Any) -> Any:
+        def go(
+            net: RoutedNetwork, velocity: RoutedNetwork, table: RouteTable
+        ) -> tuple[RoutedNetwork, RoutedNetwork, Array]:
             return step(net, velocity, x, y, table, plan.rates, plan.loss)
 
         net, velocity, value = (jax.vmap(go) if runs else go)(net, velocity, plan.table)
@@ -266,73 +340,23 @@ def _advance(
     return (net, velocity), total / count
 
 
-def _inward(net: RoutedNetwork, transforms: Transforms) -> RoutedNetwork:
-    """From the domains' coordinates to those of training."""
+def inward(net: RoutedNetwork, transforms: Transforms) -> RoutedNetwork:
+    """Return a network in the coordinates of training, from those of the domains."""
     net = jax.tree.map(jnp.array, net)  # a copy: the state is donated, the caller's network is not
-    net = _reordered(net, transforms.outputs)
-    if transforms.absorbs:
-        first = transforms.to_base(net.encoders[0])
-        net = eqx.tree_at(lambda n: n.encoders, net, (first, *net.encoders[1:]))
-    return net
+    net = reordered(net, transforms.outputs)
+    return _read_by(net, transforms.to_base) if transforms.absorbs else net
 
 
 def _outward(net: RoutedNetwork, transforms: Transforms) -> RoutedNetwork:
-    net = _reordered(net, jnp.argsort(transforms.outputs, axis=1))
-    if transforms.absorbs:
-        first = transforms.to_views(net.encoders[0])
-        net = eqx.tree_at(lambda n: n.encoders, net, (first, *net.encoders[1:]))
-    return net
+    net = reordered(net, jnp.argsort(transforms.outputs, axis=1))
+    return _read_by(net, transforms.to_views) if transforms.absorbs else net
 
 
-def _reordered(net: RoutedNetwork, order: Array) -> RoutedNetwork:
-    last = take_outputs(net.decoders[-1], order)
-    net = eqx.tree_at(lambda n: n.decoders, net, (*net.decoders[:-1], last))
-    if net.decoder_biases:
-        row = take_outputs(net.decoder_biases[-1][..., None], order)[..., 0]
-        net = eqx.tree_at(lambda n: n.decoder_biases, net, (*net.decoder_biases[:-1], row))
-    return net
+def _read_by(net: RoutedNetwork, order: Callable[[Array], Array]) -> RoutedNetwork:
+    return eqx.tree_at(lambda n: n.encoders[0], net, order(net.encoders[0]))
 
 
-def _note(
-    history: dict[str, list[Any]], at: int, loss: Any, accuracy: Any, pattern: np.ndarray
-) -> None:
-    trained, untrained = trained_and_untrained(accuracy, pattern)
-    history["steps"].append(int(at))
-    for name, value in (("losses", loss), ("trained", trained), ("untrained", untrained)):
-        history[name].append(np.asarray(value).tolist())
-
-
-def _ended(history: dict[str, list[Any]], settings: Settings) -> str | None:
-    """Why training is over, or None."""
-    seen = np.array([history["trained"], history["untrained"]], float).reshape(
-        2, len(history["steps"]), -1
-    )
-    loss = np.array(history["losses"][-1], float)
-    if len(history["steps"]) > 1 and not np.isfinite(loss).any():
-        return "diverged"
-    # Runs without untrained routes have NaN there, which counts as reached.
-    if settings.stop_at is not None and not np.any(seen[:, -1] < settings.stop_at):
-        return "reached"
-    if history["steps"][-1] >= settings.steps:
-        return "steps"
-    if settings.patience is not None and seen.shape[1] > settings.patience:
-        recent, old = seen[:, -settings.patience :], seen[:, : -settings.patience]
-        rise = np.nan_to_num(recent.max(axis=1) - old.max(axis=1), nan=-1.0)
-        if np.all(rise < settings.min_rise):
-            return "no rise"
-    return None
-
-
-def _words(history: dict[str, list[Any]], settings: Settings, seconds: float) -> str:
-    trained, untrained = (np.mean(history[name][-1]) for name in ("trained", "untrained"))
-    left = seconds * (settings.steps - history["steps"][-1])
-    return (
-        f"step {history['steps'][-1]} of {settings.steps}, accuracy {trained:.3f} trained, "
-        f"{untrained:.3f} untrained, {left:.0f} s left"
-    )
-
-
-def _check_fit(
+def check_fit(
     net: RoutedNetwork,
     images: ImageSet,
     test: ImageSet,
@@ -340,6 +364,7 @@ def _check_fit(
     pattern: np.ndarray,
     runs: int,
 ) -> None:
+    """Raise `ValueError` unless all shapes fit one another."""
     for name, one in (("images", images), ("test", test)):
         if one.shape != transforms.shape:
             raise ValueError(

@@ -7,13 +7,12 @@ that memory grows with M x pixels and never with M x images.
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, DTypeLike, Float, Int, PRNGKeyArray
 
 from gdln_jax._checks import check_choice, check_integer
 
@@ -24,13 +23,15 @@ _OUTPUTS = ("random", "lexicographic")
 class Transforms(eqx.Module):
     """M input transformations and M permutations of the labels; made by `make_transforms`.
 
-    - `kind`: `"permutation"` or `"rotation"`. `shape`: (height, width, channel) of an image.
-    - `index`, `weight`: value p of view i is the sum over taps t of weight[i, p, t] *
-      image[index[i, p, t]]; one tap and no weight for permutations. Over positions for
-      rotations, which act on every channel alike; over all values for permutations.
-    - `outputs`: (M, class) label c becomes outputs[j, c] in output domain j.
-    - `encode`: a frozen map of images (n, height, width, channel) to features (n, d) that
-      is applied after the transformation; None for the pixels themselves.
+    Attributes:
+        kind: `"permutation"` or `"rotation"`.
+        shape: (height, width, channel) of an image.
+        index, weight: value p of view i is the sum over taps t of weight[i, p, t] * image[index[i,
+            p, t]]; one tap and no weight for permutations. Over positions for rotations, which act
+            on every channel alike; over all values for permutations.
+        outputs: (M, class) label c becomes outputs[j, c] in output domain j.
+        encode: a frozen map of images (n, height, width, channel) to features (n, d) that is
+            applied after the transformation; None for the pixels themselves.
     """
 
     kind: str = eqx.field(static=True)
@@ -52,17 +53,16 @@ class Transforms(eqx.Module):
         return self.encode is None
 
     def inputs(self, x: Float[Array, "*domain n pixel"]) -> Float[Array, "domain n width"]:
-        """What every input domain sees: of the same rows (n, pixel) or its own (M, n, pixel)."""
-        own = x.ndim == 3
-        views = jax.vmap(self._view, in_axes=(0, None if self.weight is None else 0, 0 if own
-                         else None))(self.index, self.weight, x)  # fmt: skip
+        """Return what input domains see, of the same rows (n, pixel) or of their own (M, n, pixel)."""
+        own = 0 if x.ndim == 3 else None
+        views = jax.vmap(self._view, in_axes=(0, 0, own))(self.index, self.weight, x)
         if self.encode is None:
             return views
         flat = views.reshape(-1, *self.shape)
         return self.encode(flat).reshape(*views.shape[:2], -1)
 
     def view(self, i: int | Array, x: Float[Array, "n pixel"]) -> Float[Array, "n width"]:
-        """What input domain `i` sees of the rows `x`."""
+        """Return what input domain `i` sees of the rows `x`."""
         rows = self._view(self.index[i], None if self.weight is None else self.weight[i], x)
         return rows if self.encode is None else self.encode(rows.reshape(-1, *self.shape))
 
@@ -78,7 +78,7 @@ class Transforms(eqx.Module):
         return total.reshape(len(x), -1)
 
     def labels(self, labels: Int[Array, " n"]) -> Int[Array, "domain n"]:
-        """The labels (M, n) of every output domain."""
+        """Return the labels (M, n) of every output domain."""
         return self.outputs[:, labels]
 
     def to_base(self, encoders: Float[Array, "... domain hidden width"]) -> Array:
@@ -90,7 +90,7 @@ class Transforms(eqx.Module):
         return self._columns(encoders, jnp.argsort(self.index[:, :, 0], axis=1))
 
     def to_views(self, encoders: Float[Array, "... domain hidden width"]) -> Array:
-        """The inverse of `to_base`."""
+        """Undo `to_base`."""
         return self._columns(encoders, self.index[:, :, 0])
 
     def _columns(self, encoders: Array, order: Array) -> Array:
@@ -141,18 +141,21 @@ def make_transforms(
 ) -> Transforms:
     """Draw M input transformations and M label permutations.
 
-    **Arguments:**
+    Args:
+        kind: `"permutation"`: random pixel permutations; `"rotation"`: by 180 i/M degrees about the
+            centre, bilinear, 0 outside.
+        num_domains: M.
+        shape: (height, width[, channel]) of an image.
+        classes: number of labels.
+        outputs: `"random"` permutations of the labels, all different while there are enough;
+            `"lexicographic"`: the first M in that order, as the field's script has it. Those leave
+            the first labels where they are, so that output domains agree on most labels (60-71 % of
+            them for M = 40 to 100) and untrained routes look good without any transfer.
+        key: JAX random key.
+        encode: see `Transforms`.
 
-    - `kind`: `"permutation"`: random pixel permutations; `"rotation"`: by 180 i/M degrees about
-      the centre, bilinear, 0 outside.
-    - `shape`: (height, width[, channel]) of an image.
-    - `outputs`: `"random"` permutations of the labels, all different while there are enough;
-      `"lexicographic"`: the first M in that order, as the field's script has it. Those leave the
-      first labels where they are, so that output domains agree on most labels (60-71 % of them
-      for M = 40 to 100) and untrained routes look good without any transfer.
-    - `encode`: see `Transforms`.
-
-    **Raises:** `ValueError` for an unknown kind, or fewer than M permutations of the classes.
+    Raises:
+        ValueError: for an unknown kind, or fewer than M permutations of the classes.
     """
     check_choice(kind, _KINDS, "kind")
     check_choice(outputs, _OUTPUTS, "outputs")
@@ -194,7 +197,7 @@ def make_transforms(
 
 
 def rotation_taps(num_domains: int, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices and weights (M, pixel, 4) of bilinear rotations by 180 i/M degrees.
+    """Return indices and weights (M, pixel, 4) of bilinear rotations by 180 i/M degrees.
 
     The same as `scipy.ndimage.rotate(image, 180 i/M, reshape=False, order=1,
     mode="grid-constant")`: counter-clockwise about the centre, 0 outside of the image.
@@ -232,7 +235,7 @@ def _first_orders(count: int, classes: int) -> np.ndarray:
     return np.array(list(itertools.islice(itertools.permutations(range(classes)), count)))
 
 
-def linear_maps(transforms: Transforms, dtype: Any = np.float64) -> np.ndarray:
-    """The transformations as matrices (M, width, pixel), for analysis; O(M pixels^2) memory."""
+def linear_maps(transforms: Transforms, dtype: DTypeLike = np.float64) -> np.ndarray:
+    """Return the transformations as matrices (M, width, pixel); O(M pixels^2) memory."""
     eye = jnp.eye(math.prod(transforms.shape), dtype=dtype)
     return np.asarray(jnp.swapaxes(transforms.inputs(eye), 1, 2))
