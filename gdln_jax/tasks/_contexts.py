@@ -43,28 +43,27 @@ def semantic_contexts(
     Input node `items` holds the item rows only and feeds the contextual pathways, each on in
     some contexts and named after them: `in_0_2`. All end in the output node `y`.
 
-    **Arguments:**
-
-    - `num_contexts`: C.
-    - `structures`: `"same"`: hierarchy in all contexts (H Fig. 5). `"different"`: hierarchy,
-      ring, cross, for C = 3 and n = 8 (H Fig. 3-4). Or one of these names per context.
-    - `pathways`: joined by `+`: `common`; contextual ones that are on in every choice of 1
-      (`single`), 2 (`double`), 3 (`triple`), 4 (`quad`) or C - 1 (`most`) contexts; or `all`:
-      the common one and one for every proper subset (seven for C = 3). Default `common+most`,
-      for C = 3 the same as `common+double` (H Table 1), and `most` if `residual`. `none`: the
-      ungated chain `x`, `h1`, `y` for ReLU networks.
-    - `residual`: the target is what the common pathway leaves: Y minus its best fit by a linear
-      map of X (an additive model of item and context). A common pathway would stay at 0 and is
-      refused.
-    - `num_items`: n, a power of two; ring and cross need 8.
-    - `width`: units of each pathway; default 100, and 700 for the ungated chain (H Table 1).
-    - `context_scale`: size c of the one-hot contexts in the inputs. H prints 1; the public code of
-      H Fig. 5 has 1, 1.1, 1.35 for C = 3, 4, 5 (E26). Losses at the start and after the additive
-      fit, and all contextual modes, do not depend on it. The common modes do: with equal structures
-      and n = 8, all items and contexts together have s = sqrt(15 (C+1) (C + 8 c^2)) and
-      d = C + 8 c^2, the contrasts of contexts s = c sqrt(120) and d = 8 c^2 (sums). d belongs to
-      the mode's own v, d = v^T X X^T v; counted off by size, as H Eq. 7 has it, it is another
-      mode's unless c > sqrt(7 C (C+1)/120) (E27).
+    Args:
+        num_contexts: C.
+        structures: `"same"`: hierarchy in all contexts (H Fig. 5). `"different"`: hierarchy, ring,
+            cross, for C = 3 and n = 8 (H Fig. 3-4). Or one of these names per context.
+        pathways: joined by `+`: `common`; contextual ones that are on in every choice of 1
+            (`single`), 2 (`double`), 3 (`triple`), 4 (`quad`) or C - 1 (`most`) contexts; or `all`:
+            the common one and one for every proper subset (seven for C = 3). Default `common+most`,
+            for C = 3 the same as `common+double` (H Table 1), and `most` if `residual`.
+            `none`: the ungated chain `x`, `h1`, `y` for ReLU networks.
+        residual: the target is what the common pathway leaves: Y minus its best fit by a linear map
+            of X (an additive model of item and context). A common pathway would stay at 0 and is
+            refused.
+        num_items: n, a power of two; ring and cross need 8.
+        width: units of each pathway; default 100, and 700 for the ungated chain (H Table 1).
+        context_scale: size c of the one-hot contexts in the inputs. H prints 1; the public code of
+            H Fig. 5 has 1, 1.1, 1.35 for C = 3, 4, 5 (E26). Losses at the start and after the
+            additive fit, and all contextual modes, do not depend on it. The common modes do: with
+            equal structures and n = 8, all items and contexts together have s = sqrt(15 (C+1) (C +
+            8 c^2)) and d = C + 8 c^2, the contrasts of contexts s = c sqrt(120) and d = 8 c^2
+            (sums). d belongs to the mode's own v, d = v^T X X^T v; counted off by size, as H Eq. 7
+            has it, it is another mode's unless c > sqrt(7 C (C+1)/120) (E27).
 
     `meta`: `x` (n C, n+C) and `y` as plain arrays, `item` and `context` of each example,
     `active`: pathway -> contexts it is on in, `loss_scale` = nC; losses `initial_loss` and
@@ -91,9 +90,10 @@ def semantic_contexts(
     structures). H treats the two phases apart; that follows the joint network to .1 % of L(0)
     only from the initial values of SCIENCE 6.
 
-    **Raises:** `ValueError` for fewer than 2 contexts, a number of items that is no power of
-    two, structures or pathways that are unknown or do not fit the number of contexts, and a
-    `context_scale` that is not above 0.
+    Raises:
+        ValueError: for fewer than 2 contexts, a number of items that is no power of two, structures
+            or pathways that are unknown or do not fit the number of contexts, and a `context_scale`
+            that is not above 0.
     """
     c = check_integer(num_contexts, "num_contexts", minimum=2)
     n = check_integer(num_items, "num_items", minimum=2)

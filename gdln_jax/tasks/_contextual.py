@@ -25,17 +25,16 @@ def contextual_classification(
 
     Nodes `x` (2), `h1`, `h2`, `y` (1); each context has probability 1/2.
 
-    **Arguments:**
-
-    - `num_samples`: None for the population, as eight pseudo-examples with its exact first and
-      second moments, (+-sqrt(2/3), 0) and (0, +-sqrt(2/3)) in either context: exact for squared
-      error and (gated) linear networks, but no sample of a square for a ReLU network or another
-      loss. A number: that many samples, alternating between the contexts.
-    - `gating`: `"context"`: pathway c is on in context c. `"none"`: one pathway `h1`, always on.
-    - `context_input`: append the context to `x` as a one-hot vector; without it only gates tell
-      the contexts apart. For ReLU networks.
-    - `width`: units of each pathway.
-    - `key`: for the samples.
+    Args:
+        num_samples: None for the population, as eight pseudo-examples with its exact first and
+            second moments, (+-sqrt(2/3), 0) and (0, +-sqrt(2/3)) in either context: exact for
+            squared error and (gated) linear networks, but no sample of a square for a ReLU network
+            or another loss. A number: that many samples, alternating between the contexts.
+        gating: `"context"`: pathway c is on in context c. `"none"`: one pathway `h1`, always on.
+        context_input: append the context to `x` as a one-hot vector; without it only gates tell the
+            contexts apart. For ReLU networks.
+        width: units of each pathway.
+        key: for the samples.
 
     `meta`: `context` (n,) in {0, 1}, and values of the population (for samples too):
     `initial_loss` = 1/6, `limit`, the total weights (pathway, 2) on x_1 and x_2 that a small
@@ -45,7 +44,8 @@ def contextual_classification(
     whose two pathways need different input directions first; Sigma^x is isotropic, so any V
     serves (E4).
 
-    **Raises:** `ValueError` for fewer than 1 sample, another gating, or samples without a key.
+    Raises:
+        ValueError: for fewer than 1 sample, another gating, or samples without a key.
     """
     gating = check_choice(gating, ("context", "none"), "gating")
     width = check_integer(width, "width", minimum=1)

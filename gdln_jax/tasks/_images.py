@@ -49,24 +49,32 @@ def transformed_images(
     Nodes `x{i}`, `h1`, `h2`, `y{j}` as in `tasks.routing`, plus an input `one` of width 1, from
     which bias edges `bias:...` leave, with `bias`. Labels are one-hot targets.
 
-    **Arguments:**
-
-    - `images`, `labels`: arrays (n, height, width[, channel]) and (n,), or an `ImageSet`.
-    - `num_domains`, `trained_per_domain`, `pattern`: M, K and the routes, as in `tasks.routing`.
-    - `kind`, `outputs`, `encode`: as in `images.make_transforms`.
-    - `layers`: numbers of layers of an encoder, of the shared pathway, of a decoder.
-    - `compress`: replace the images by at most pixels + classes (+ 1) pseudo-examples before
-      they are transformed. Exact for `mse` and linear maps: (T X)'s moments are T's of X's
-      (`GatedData.compress`). Pass False for `cross_entropy`, for which it is wrong.
-    - `whiten`: give each input domain coordinates in which <x x^T> = I (then the reduction is
-      diagonal and Eq. 15 applies); as wide as the data's rank.
+    Args:
+        images: array (n, height, width[, channel]), or an `ImageSet`.
+        labels: array (n,), without an `ImageSet`.
+        num_domains: M.
+        trained_per_domain: K, as in `tasks.routing`.
+        kind: as in `images.make_transforms`.
+        outputs: as in `images.make_transforms`.
+        pattern: the trained routes, as in `tasks.routing`.
+        key: for the transformations and the routes.
+        width: units of each hidden node.
+        layers: numbers of layers of an encoder, of the shared pathway, of a decoder.
+        bias: whether to add an input that is always 1, with edges to all other nodes.
+        compress: replace the images by at most pixels + classes (+ 1) pseudo-examples before they
+            are transformed. Exact for `mse` and linear maps: (T X)'s moments are T's of X's
+            (`GatedData.compress`). Pass False for `cross_entropy`, for which it is wrong.
+        whiten: give each input domain coordinates in which <x x^T> = I (then the reduction is
+            diagonal and Eq. 15 applies); as wide as the data's rank.
+        encode: as in `images.make_transforms`.
 
     `meta`: `images` (`ImageSet`), `transforms`, `pattern`, `routes`, `spectral_gap`,
     `label_agreement`, `layers`, `bias`. For mini-batches, leaky ReLU and thousands of routes
     train an `images.RoutedNetwork` by `images.train_images` on them.
 
-    **Raises:** `ValueError` for arrays, patterns or sizes that do not fit, and for `compress`
-    with features (`encode`), which are not linear in the images.
+    Raises:
+        ValueError: for arrays, patterns or sizes that do not fit, and for `compress` with features
+            (`encode`), which are not linear in the images.
     """
     if isinstance(images, ImageSet):
         base = images

@@ -41,28 +41,28 @@ def multiview(
     class. An example of class k shows x = sum of phi_km over the views present, each present
     with its probability, independently. Its target is class k.
 
-    **Arguments:**
-
-    - `num_classes`, `num_views`: K and M.
-    - `correlation`: v_kj . v_km for j != m, between -1/(M-1) and 1.
-    - `presence`: probability of a view, one for all or one per view.
-    - `strengths`: norm of the views, one for all or one per view.
-    - `gates`: `"view"`: M pathways `x{m}`, `h{m}`, `y`; pathway m is on where view m is present
-      and reads x along that view's directions, (v_1m .. v_Km) . x: with correlation the other
-      views leak in. `"class"`: K pathways `x`, `h{k}`, `y`, each on for one class, which read
-      all of x. `"none"`: the ungated chain `x`, `h1`, `y`, for ReLU networks, which find gates
-      of their own.
-    - `soft_labels`: None for one-hot targets; a number e for 1 - e + e/K on the class and e/K on
-      the others (label smoothing); or a matrix (K, K) whose row k is the target distribution of
-      class k, as a teacher in distillation gives it. Or `"views"`, a teacher that has learned
-      every view and whose labels depend on the example: with f the fraction of views present,
-      f + (1 - f)/K on the class and (1 - f)/K on the others.
-    - `num_samples`, `key`: draw that many examples. By default all combinations of classes and
-      views are listed with their exact probabilities, at most K 2^M examples, and no key is
-      needed.
-    - `width`: units of each hidden node.
-    - `hidden_layers`: hidden nodes in a row on each pathway, `h{m}`, `h{m}.2`, ... (of the ungated
-      chain: `h1`, `h2`, ...).
+    Args:
+        num_classes: K.
+        num_views: M.
+        correlation: v_kj . v_km for j != m, between -1/(M-1) and 1.
+        presence: probability of a view, one for all or one per view.
+        strengths: norm of the views, one for all or one per view.
+        gates: `"view"`: M pathways `x{m}`, `h{m}`, `y`; pathway m is on where view m is present and
+            reads x along that view's directions, (v_1m .. v_Km) . x: with correlation the other
+            views leak in. `"class"`: K pathways `x`, `h{k}`, `y`, each on for one class, which read
+            all of x. `"none"`: the ungated chain `x`, `h1`, `y`, for ReLU networks, which find
+            gates of their own.
+        soft_labels: None for one-hot targets; a number e for 1 - e + e/K on the class and e/K on
+            the others (label smoothing); or a matrix (K, K) whose row k is the target distribution
+            of class k, as a teacher in distillation gives it. Or `"views"`, a teacher that has
+            learned every view and whose labels depend on the example: with f the fraction of views
+            present, f + (1 - f)/K on the class and (1 - f)/K on the others.
+        num_samples: draw that many examples. By default all combinations of classes and views are
+            listed with their exact probabilities, at most K 2^M examples.
+        width: units of each hidden node.
+        hidden_layers: hidden nodes in a row on each pathway, `h{m}`, `h{m}.2`, ... (of the ungated
+            chain: `h1`, `h2`, ...).
+        key: for the samples.
 
     `meta`: `classes` (n,), `present` (n, M), `features` phi (K, M, K M), `labels` (K, K),
     `initial_loss`, and for gates per view (of the exact distribution) `d` (M, M) and, but for
@@ -77,8 +77,9 @@ def multiview(
     this is R's equation. Orthogonal views of presence p: s_m = strength_m p_m / K, d_jm =
     strength_j strength_m p_j p_m / K for j != m, d_mm = strength_m^2 p_m / K.
 
-    **Raises:** `ValueError` for a correlation, probability, strength or label matrix out of
-    range, samples without a key, or more than 100,000 combinations without `num_samples`.
+    Raises:
+        ValueError: for a correlation, probability, strength or label matrix out of range, samples
+            without a key, or more than 100,000 combinations without `num_samples`.
     """
     k = check_integer(num_classes, "num_classes", minimum=1)
     m = check_integer(num_views, "num_views", minimum=1)

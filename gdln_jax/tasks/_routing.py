@@ -39,26 +39,26 @@ def routing(
     output domain (a *route*), the hidden pathway is always on. Examples are the trained routes
     times the base examples, with equal weights; domains that are off have input and target 0.
 
-    **Arguments:**
-
-    - `num_domains`: M.
-    - `trained_per_domain`: K, the number of outputs each input is trained with; default M.
-    - `base`: `(x, y)` of shapes (n, d) and (n, k); default the hierarchy of N Fig. 4.
-    - `pattern`: which routes are trained. `"cyclic"`: input i with outputs i .. i+K-1 (mod M).
-      `"random_biregular"`: random, K per input and K per output. `"rows_only"`: K random outputs
-      per input, whatever that gives per output; then Eq. 13-15 do not hold (E7). Or a 0/1 matrix
-      (inputs, outputs), from which K is read.
-    - `key`: for the random patterns.
-    - `width`: units of `h1` and `h2`.
-    - `compact`: give `PackedData` that are never dense: memory grows with the number of trained
-      routes, not with M times that. For M in the hundreds and above.
+    Args:
+        num_domains: M.
+        trained_per_domain: K, the number of outputs each input is trained with; default M.
+        base: `(x, y)` of shapes (n, d) and (n, k); default the hierarchy of N Fig. 4.
+        pattern: which routes are trained. `"cyclic"`: input i with outputs i .. i+K-1 (mod M).
+            `"random_biregular"`: random, K per input and K per output. `"rows_only"`: K random
+            outputs per input, whatever that gives per output; then Eq. 13-15 do not hold (E7). Or a
+            0/1 matrix (inputs, outputs), from which K is read.
+        key: for the random patterns.
+        width: units of `h1` and `h2`.
+        compact: give `PackedData` that are never dense: memory grows with the number of trained
+            routes, not with M times that. For M in the hundreds and above.
 
     `meta`: `pattern` (the 0/1 matrix; absent if compact), `routes` (route, 2), `num_domains`,
     `trained_per_domain` (K, or None where it varies), `biregular`, `base` (x, y), and for
     M <= 2000 `spectral_gap` (see `spectral_gap`).
 
-    **Raises:** `ValueError` for K > M, a missing key, a matrix that is not 0/1 or of the wrong
-    shape, base arrays that do not fit each other, or dense arrays beyond 2 GiB.
+    Raises:
+        ValueError: for K > M, a missing key, a matrix that is not 0/1 or of the wrong shape, base
+            arrays that do not fit each other, or dense arrays beyond 2 GiB.
     """
     num_domains = check_integer(num_domains, "num_domains", minimum=1)
     x, y = checked_base(base)

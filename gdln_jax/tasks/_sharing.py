@@ -33,15 +33,14 @@ def pathway_sharing(
     examples, as in `routing(M)`: an example turns on one input domain, one block and one output
     domain.
 
-    **Arguments:**
-
-    - `num_domains`: M.
-    - `num_blocks_paths`: P, the number of paths that flow through each block. Several numbers
-      put networks with these P side by side into one network: their blocks are on together, add
-      up at the outputs, and race.
-    - `base`: `(x, y)` of shapes (n, d) and (n, k); default the hierarchy of N Fig. 4.
-    - `width`: units of each hidden node.
-    - `compact`: give `PackedData` that are never dense, for many domains.
+    Args:
+        num_domains: M.
+        num_blocks_paths: P, the number of paths that flow through each block. Several numbers put
+            networks with these P side by side into one network: their blocks are on together, add
+            up at the outputs, and race.
+        base: `(x, y)` of shapes (n, d) and (n, k); default the hierarchy of N Fig. 4.
+        width: units of each hidden node.
+        compact: give `PackedData` that are never dense, for many domains.
 
     `meta`: `num_domains`, `num_blocks_paths` (tuple), `routes` (route, 2), `base`,
     `initial_loss`, and, for each P, `rates`: the factors (sqrt(P)/M^2, P/M^2, sqrt(P)/M^2) of
@@ -55,8 +54,9 @@ def pathway_sharing(
     Eq. 55 is over P only, E5). The equations hold for one P alone; side by side the blocks see
     one another's outputs.
 
-    **Raises:** `ValueError` unless sqrt(P) is an integer that divides M (SCIENCE 4), for a P
-    given twice, base arrays that do not fit, or dense arrays beyond 2 GiB.
+    Raises:
+        ValueError: unless sqrt(P) is an integer that divides M (SCIENCE 4), for a P given twice,
+            base arrays that do not fit, or dense arrays beyond 2 GiB.
     """
     m = check_integer(num_domains, "num_domains", minimum=1)
     shares = (

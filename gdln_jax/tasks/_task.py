@@ -15,10 +15,11 @@ from gdln_jax._graph import Graph
 class Task(SeveralArrays, eqx.Module):
     """A graph with gated data for it, ready for every function that takes both.
 
-    - `graph`, `data`: the architecture and the examples.
-    - `name`: what it is.
-    - `meta`: facts about it that are not in the arrays (plain Python values and arrays, in
-      `noise.draw` also a function); each task's docstring lists them.
+    Attributes:
+        graph, data: the architecture and the examples.
+        name: what it is.
+        meta: facts about it that are not in the arrays (plain Python values and arrays, in
+            `noise.draw` also a function); each task's docstring lists them.
     """
 
     _instead = Instead(

@@ -25,15 +25,14 @@ def xor(*, gating: str = "example", width: int | None = None, at_ones: int = -1)
 
     Nodes `x` (2), `h1 .. h4`, `y` (1). Examples in the order (-1,-1), (1,-1), (-1,1), (1,1).
 
-    **Arguments:**
-
-    - `gating`: `"example"`: pathway i is on for example i only (N Fig. 3b). `"none"`: the chain
-      `x`, `h1`, `y` without gates, for ReLU networks (and for linear ones, which learn nothing:
-      Sigma^yx = 0).
-    - `width`: units of each pathway; default 128 in all, N's number: 32 for each of four, 128
-      without gates.
-    - `at_ones`: target at x = (1, 1). -1 is exclusive-or; 1 is what N A.1 prints, which is XNOR
-      (E13). Losses and modes are the same for both.
+    Args:
+        gating: `"example"`: pathway i is on for example i only (N Fig. 3b). `"none"`: the chain
+            `x`, `h1`, `y` without gates, for ReLU networks (and for linear ones, which learn
+            nothing: Sigma^yx = 0).
+        width: units of each pathway; default 128 in all, N's number: 32 for each of four, 128
+            without gates.
+        at_ones: target at x = (1, 1). -1 is exclusive-or; 1 is what N A.1 prints, which is XNOR
+            (E13). Losses and modes are the same for both.
 
     `meta`: `initial_loss` = 1/2 (the loss of zero weights), and with gates `s` = sqrt(2)/4 and
     `d` = 1/2, strength and variance of each pathway's only mode (N after Eq. 20), so that
@@ -41,7 +40,8 @@ def xor(*, gating: str = "example", width: int | None = None, at_ones: int = -1)
     input node and have four different input directions: N Eq. 7-8 do not hold, the reduction
     does all the same (E4).
 
-    **Raises:** `ValueError` for another gating, a width below 1, or `at_ones` not 1 or -1.
+    Raises:
+        ValueError: for another gating, a width below 1, or `at_ones` not 1 or -1.
     """
     if at_ones not in (-1, 1):
         raise ValueError(f"at_ones is {at_ones!r}; the target at (1, 1) is -1 (XoR) or 1 (XNOR).")
@@ -59,14 +59,13 @@ def margin_xor(delta: ArrayLike, *, gating: str = "linear", width: int | None = 
 
     Nodes `x` (3), `h1 ..`, `y` (1): H Eq. 11-12, margin 2 Delta.
 
-    **Arguments:**
-
-    - `delta`: Delta >= 0; 0 is XoR. May be traced, for `vmap` and `grad` over Delta.
-    - `gating`: `"linear"`: two pathways, one for the positive and one for the negative examples
-      (H Fig. 2b). `"xor"`: four, one per example (H Fig. 2c). `"none"`: the ungated chain with
-      the same inputs and targets, for ReLU networks.
-    - `width`: units of each pathway; default 128 in all, H's number: 64, 32 or 128. With equal
-      totals the two gatings reach any loss at the same time exactly at Delta = sqrt(2/3).
+    Args:
+        delta: Delta >= 0; 0 is XoR. May be traced, for `vmap` and `grad` over Delta.
+        gating: `"linear"`: two pathways, one for the positive and one for the negative examples (H
+            Fig. 2b). `"xor"`: four, one per example (H Fig. 2c). `"none"`: the ungated chain with
+            the same inputs and targets, for ReLU networks.
+        width: units of each pathway; default 128 in all, H's number: 64, 32 or 128. With equal
+            totals the two gatings reach any loss at the same time exactly at Delta = sqrt(2/3).
 
     `meta`: `delta`, `initial_loss` = 1/2, `crossover` = sqrt(2/3), and with gates `s` and `d` of
     each pathway's mode that learns: linear s = Delta/2, d = Delta^2/2, so that
@@ -74,7 +73,8 @@ def margin_xor(delta: ArrayLike, *, gating: str = "linear", width: int | None = 
     d = (2 + Delta^2)/4, L = 1/2 - 4 s a + 2 d a^2 (H Eq. 23). H prints d = 1/8 + Delta^2/16
     there, which is s^2: with it the loss does not reach 0 (E15).
 
-    **Raises:** `ValueError` for a negative or infinite Delta, another gating, a width below 1.
+    Raises:
+        ValueError: for a negative or infinite Delta, another gating, a width below 1.
     """
     gating = check_choice(gating, ("linear", "xor", "none"), "gating")
     if is_concrete(delta):
