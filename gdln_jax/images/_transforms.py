@@ -53,7 +53,7 @@ class Transforms(eqx.Module):
         return self.encode is None
 
     def inputs(self, x: Float[Array, "*domain n pixel"]) -> Float[Array, "domain n width"]:
-        """Return what input domains see, of the same rows (n, pixel) or of their own (M, n, pixel)."""
+        """Return what input domains see of the same rows (n, pixel) or their own (M, n, pixel)."""
         own = 0 if x.ndim == 3 else None
         views = jax.vmap(self._view, in_axes=(0, 0, own))(self.index, self.weight, x)
         if self.encode is None:

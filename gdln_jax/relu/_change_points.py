@@ -12,7 +12,6 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from gdln_jax._checks import check_integer
 from gdln_jax._data.gated import GatedData
-from gdln_jax._ode import check_increasing
 from gdln_jax.relu._network import ReLUNetwork
 from gdln_jax.relu._patterns import activation_patterns, unit_power
 
@@ -74,7 +73,8 @@ def change_points(
             f"ts has shape {times.shape} and signal {values.shape}; expected (time,) and "
             "(time, ...) with at least two times."
         )
-    check_increasing(times)
+    if not np.all(np.diff(times) > 0):
+        raise ValueError("ts must be strictly increasing.")
     values = values.reshape(len(times), -1)
     if not np.all(np.isfinite(values)):
         first = times[int(np.argmin(np.isfinite(values).all(axis=1)))]

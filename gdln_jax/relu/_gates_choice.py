@@ -212,10 +212,11 @@ def gated_outputs(
 
     Pathways start as the units of their module do, times `factors` (module,) where given.
     """
-    kind = runs.measured.kind
-    check_one_layer(kind)
+    snapshots = stacked_snapshots(runs)
+    bias = snapshots.kind.bias
+    check_one_layer(snapshots.kind)
     steps, every = _steps_of(runs)
-    dtype = runs.measured.output.dtype
+    dtype = snapshots.output.dtype
     # One shape, one program: where k is smaller, the pathways that are left over are never on.
     shape = len(modules), max(found.k for found in modules)
     gates, scales = np.zeros((*shape, data.num_examples)), np.ones(shape)
@@ -226,7 +227,7 @@ def gated_outputs(
     data = jax.tree.map(lambda a: a.astype(dtype), data)
     keys = jax.random.split(key, runs.ts.shape[0])
     g, c, r, s = (jnp.asarray(a, dtype) for a in (gates, scales, rate, std))
-    return np.asarray(_program(data, g, c, r, s, keys, width, steps, every, kind.bias), float)
+    return np.asarray(_program(data, g, c, r, s, keys, width, steps, every, bias), float)
 
 
 def _steps_of(runs: Trajectory) -> tuple[int, int]:
@@ -257,7 +258,7 @@ def _program(
     def run(gate: Array, scale: Array, key: PRNGKeyArray) -> Array:
         gated = with_pathways(data, dict(zip(names, gate, strict=True)), bias)
         net = start_at(graph, ends(data), dict(zip(names, scale, strict=True)), std, key)
-        return train(
+        outputs = train(
             jax.tree.map(lambda w: w.astype(std.dtype), net),
             gated,
             optimizer=optax.sgd(rate),
@@ -266,6 +267,8 @@ def _program(
             measure=lambda net: net(gated)[output],
             keep_models=False,
         ).measured
+        assert outputs is not None
+        return outputs
 
     return jax.vmap(jax.vmap(run, (None, None, 0)), (0, 0, None))(gates, scales, keys)
 

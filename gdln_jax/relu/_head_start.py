@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from gdln_jax import exact
 from gdln_jax._checks import check_integer, check_positive, is_concrete
 from gdln_jax._ode import settings, solve
 from gdln_jax._solution import SolveError
-from gdln_jax.exact import linear_mode, linear_mode_time
 
 # What the other pathway has still to learn when its growth counts as over; beyond it the drive
 # changes by less than rounding.
@@ -151,7 +151,7 @@ def _referred_back(
     The row that picks the growing combination at the end, carried back by the adjoint equation:
     dr/dt = -(A(t) - S) r with the symmetric A = [[0, G], [G^T, 0]], in units of tau.
     """
-    end = jnp.max(linear_mode_time((1 - _LEFT) * s / d, s, d, a0))
+    end = jnp.max(exact.linear_mode_time((1 - _LEFT) * s / d, s, d, a0))
     split = u.shape[0]
     rtol = 1e-12 if u.dtype == jnp.float64 else 1e-6
     precise = settings(
@@ -161,7 +161,7 @@ def _referred_back(
     def back(r: Array, strength: Array) -> tuple[Array, Array]:
         def slope(t: Array, r: Array, args: None) -> Array:
             del args
-            left = 1 - linear_mode(end - t, s, d, a0) * d / s
+            left = 1 - exact.linear_mode(end - t, s, d, a0) * d / s
             # G(t) = G(inf) + what is still to be taken, so that nothing cancels late.
             g = rest + jnp.einsum("k,kyx->yx", left, taken)
             return jnp.concatenate([g @ r[split:], g.T @ r[:split]]) - strength * r
