@@ -138,9 +138,9 @@ def routing_loss(
     x = routing_mode(times, strengths, variances, start, num_domains, tau, c=shift)
     a = x * (x**2 + shift) / num_domains
     explained = jnp.where(variances > 0, strengths**2 / jnp.where(variances > 0, variances, 1), 0)
-    floor = 0.0 if half_trace is None else jnp.asarray(half_trace) - jnp.sum(explained, axis=-1) / 2
+    left = 0.0 if half_trace is None else jnp.asarray(half_trace) - jnp.sum(explained, axis=-1) / 2
     gap = (strengths - variances * a) ** 2 / jnp.where(variances > 0, variances, 1)
-    return floor + jnp.sum(gap, axis=-1) / 2
+    return left + jnp.sum(gap, axis=-1) / 2
 
 
 class SharingMode(NamedTuple):

@@ -153,7 +153,7 @@ def margin_crossover(
 @partial(jax.jit, static_argnums=2)
 def _crossover(a0: jax.Array, level: jax.Array, share: float) -> jax.Array:
     def lead(delta: jax.Array, a0: jax.Array, level: jax.Array) -> jax.Array:
-        """Positive where XoR gating is the faster one."""
+        """Return a number that is positive where XoR gating is the faster one."""
         linear = margin_time(level, delta, a0, gating="linear")
         return linear - margin_time(level, delta, share * a0, gating="xor")
 

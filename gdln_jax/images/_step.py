@@ -79,7 +79,7 @@ def route_table(pattern: ArrayLike) -> RouteTable:
 def to_routes(
     h: Float[Array, "input n hidden"], table: RouteTable
 ) -> Float[Array, "output slot n hidden"]:
-    """Activity of every trained route's input, by output domain."""
+    """Return the activity of every trained route's input, by output domain."""
     return h[table.sources]
 
 
@@ -103,7 +103,7 @@ def route_losses(
     table: RouteTable,
     loss: str,
 ) -> Float[Array, ""]:
-    """Mean loss over trained routes and rows, given the first layer's sums.
+    """Return the mean loss over trained routes and rows, given the first layer's sums.
 
     `labels` are base labels and decoders in base order (rows `Transforms.outputs`); (n,) where all
     input domains see the same images, else (M, n). `loss` is `"mse"`, half the squared norm
@@ -132,7 +132,7 @@ def _whole(net: RoutedNetwork, table: RouteTable) -> bool:
 
 
 def _losses(out: Array, labels: Array, loss: str) -> Array:
-    """Loss of every output (..., class), given labels that broadcast."""
+    """Return the loss of every output (..., class), given labels that broadcast."""
     target = jax.nn.one_hot(labels, out.shape[-1], dtype=out.dtype)
     if loss == "mse":
         return 0.5 * jnp.sum(jnp.square(target - out), axis=-1)
@@ -201,7 +201,7 @@ def _with_outer(start: Array, delta: Array, x: Array) -> Array:
 def full_gradient(
     net: RoutedNetwork, x: Array, labels: Array, table: RouteTable, loss: str
 ) -> tuple[Float[Array, ""], RoutedNetwork]:
-    """Loss and its whole gradient, as a network."""
+    """Return the loss and its whole gradient, as a network."""
     value, g, delta = gradient(net, x, labels, table, loss)
     first = _with_outer(jnp.zeros_like(net.encoders[0]), delta, x)
     return value, _with_first(g, first)

@@ -17,7 +17,7 @@ from gdln_jax._solution import SolveError
 
 
 def rounding(D: np.ndarray) -> float:
-    """Eigenvalues below this fraction of the largest are zero within rounding."""
+    """Return the fraction of the largest eigenvalue below which others are zero within rounding."""
     return 100 * D.shape[0] * float(np.finfo(D.dtype).eps)
 
 
@@ -48,7 +48,7 @@ def check_moments(S: np.ndarray, D: np.ndarray) -> None:
 
 
 def least_squares(S: np.ndarray, D: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray, bool]:
-    """A minimiser of a.D.a/2 - S.a over a >= 0, where others may be positive, and if others exist.
+    """Return a minimiser of a.D.a/2 - S.a over a >= 0, the support of all, and if others exist.
 
     NNLS (Lawson and Hanson, scipy) on a factor of D. Pathways with a force S - D a below 0 are 0
     in every minimiser; on the rest D decides whether the minimiser is unique.
@@ -68,7 +68,7 @@ def least_squares(S: np.ndarray, D: np.ndarray, eps: float) -> tuple[np.ndarray,
 def differentiable_limit(
     S: Float[Array, " pathway"], D: Float[Array, "pathway pathway"], alive: Bool[Array, " pathway"]
 ) -> Float[Array, " pathway"]:
-    """The unique minimiser under jit, vmap and grad; NaN where D leaves a choice.
+    """Return the unique minimiser under jit, vmap and grad; NaN where D leaves a choice.
 
     Which pathways survive is found on the host; given that, the limit is a linear system, whose
     derivatives are those of the limit wherever no survivor is about to die.

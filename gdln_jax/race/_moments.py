@@ -34,7 +34,7 @@ class Moments(NamedTuple):
 
 
 def moments_of(reduction: Reduction, mode: int) -> Moments:
-    """The race of `mode`; O(paths) gradients of the reduced loss. See `Pathways.from_reduction`."""
+    """Return the race of `mode` (`Pathways.from_reduction`). O(paths) gradients of the loss."""
     mode = check_integer(mode, "mode", minimum=0)
     if mode >= reduction.modes:
         raise ValueError(f"mode is {mode}, but the reduction has {reduction.modes}, from 0 on.")
@@ -66,7 +66,7 @@ def moments_of(reduction: Reduction, mode: int) -> Moments:
 def _derivatives(
     reduction: Reduction, paths: tuple[Path, ...], mode: Array
 ) -> tuple[Float[Array, " path"], Float[Array, "path path mode"]]:
-    """S (path,) of one mode, and its couplings to all modes of all paths."""
+    """Return S (path,) of one mode, and its couplings to all modes of all paths."""
     zero = jnp.zeros((len(paths), reduction.modes))
 
     def loss(products: Float[Array, "path mode"]) -> Float[Array, ""]:
@@ -80,7 +80,7 @@ def _derivatives(
 
 
 def _separate_paths(reduction: Reduction) -> tuple[Path, ...]:
-    """All paths; an error if two of them share an edge, found before any are listed."""
+    """Return all paths; an error if two of them share an edge, found before any are listed."""
     graph = reduction.graph
     for edge in graph.edges:
         here = f"the edge {edge.name!r}"

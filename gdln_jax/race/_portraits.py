@@ -1,4 +1,4 @@
-"""Data for pictures of races: nullclines, frozen sets, phase fields, winner maps (issue 7).
+"""Data for pictures of races: nullclines, frozen sets, phase fields, winner maps.
 
 Arrays in, arrays out: nothing is drawn here, and no grid point is visited by a Python loop.
 """

@@ -74,7 +74,7 @@ def as_gated(
 
 
 def _groups(gate: np.ndarray, merge: bool) -> list[np.ndarray]:
-    """Units (their numbers) per node, in order of the first of each."""
+    """Return units (their numbers) per node, in order of the first of each."""
     if not merge:
         return [np.array([i]) for i in range(gate.shape[1])]
     members: dict[bytes, list[int]] = {}

@@ -304,7 +304,7 @@ def gate_rows(snapshots: Snapshots, *, weight: str | None, drop_dead: bool) -> G
 def _at_stake(
     rows: GateRows, label: np.ndarray, gates: np.ndarray
 ) -> tuple[np.ndarray, float, float]:
-    """Share of each module clear of its threshold (module, example), agreement there, and the rest.
+    """Return each module's share clear of its threshold, the agreement there, and the rest.
 
     Where a unit sits on its threshold it sends nothing on, whatever the gate says.
     """
@@ -321,7 +321,7 @@ def _at_stake(
 
 
 def cluster(rows: GateRows, k: int, seed: int) -> np.ndarray:
-    """Centroids (k, example) of the rows that have a weight."""
+    """Return centroids (k, example) of the rows that have a weight."""
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits  # noqa: PLC0415  as late as scikit-learn
 
@@ -337,13 +337,13 @@ def cluster(rows: GateRows, k: int, seed: int) -> np.ndarray:
 
 
 def nearest(patterns: np.ndarray, centroids: np.ndarray) -> np.ndarray:
-    """Number of the closest centroid of each pattern."""
+    """Return the number of the closest centroid of each pattern."""
     distance = np.sum(centroids**2, axis=1) - 2 * patterns @ centroids.T
     return np.argmin(distance, axis=1)
 
 
 def mean_square(outputs: np.ndarray) -> float:
-    """Mean square of ReLU networks' outputs, of which gaps are shares."""
+    """Return the mean square of ReLU networks' outputs, of which gaps are shares."""
     energy = float(np.mean(outputs**2))
     if energy == 0:
         raise ValueError("the ReLU networks' outputs are 0 at all times: nothing to imitate.")

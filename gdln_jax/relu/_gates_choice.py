@@ -38,7 +38,7 @@ from gdln_jax.relu._gates_network import (
 
 # A k is good enough if what a larger one would gain is below this share of what the whole range
 # gains. On the tasks of SCIENCE 6 the last module that is needed gains 6 % or more, and those
-# beyond it less than .5 %: any value between would do.
+# beyond it less than 0.5 %: any value between would do.
 _WORTH = 0.02
 # Rows drawn for comparing two clusterings.
 _DRAWN = 4000
@@ -53,7 +53,7 @@ class GateChoice(eqx.Module):
             share of the ReLU networks' mean square output.
         best: the k with the smallest mean gap.
         k: the chosen one, or None: no small gated network imitates this one.
-        reason: in words.
+        reason: why, as a sentence.
         limit: the largest gap that counts as imitation.
         spread: the same gap between two ReLU networks, the yardstick; NaN with one seed.
         stability: (k,), adjusted Rand index between clusterings of two random halves of the units:
@@ -274,7 +274,7 @@ def _program(
 
 
 def _stability(snapshots: Snapshots, k: int, seed: int) -> float:
-    """Adjusted Rand index of the clusterings of two halves of the units, on rows of both."""
+    """Return the adjusted Rand index of clusterings of two halves of the units."""
     from sklearn.metrics import adjusted_rand_score
 
     rng = np.random.default_rng(seed)

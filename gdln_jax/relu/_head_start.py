@@ -48,7 +48,7 @@ class HeadStart(eqx.Module):
         return 2 * (jnp.sum(self.on_output**2, axis=1) + jnp.sum(self.on_input**2, axis=1))
 
     def expected(self, num_units: int, std: ArrayLike) -> Float[Array, " mode"]:
-        """Mean initial value of `num_units` hidden units with iid N(0, std^2) in both layers."""
+        """Return the mean initial value of `num_units` units with iid N(0, std^2) weights."""
         n = check_integer(num_units, "num_units", minimum=1)
         if is_concrete(std):
             check_positive(std, "std")
@@ -57,7 +57,7 @@ class HeadStart(eqx.Module):
     def of(
         self, w1: Float[ArrayLike, "hidden x"], w2: Float[ArrayLike, "y hidden"]
     ) -> Float[Array, " mode"]:
-        """Initial value |z|^2 of these very weights."""
+        """Return the initial value |z|^2 of these very weights."""
         z = jnp.asarray(w1) @ self.on_input.T + jnp.asarray(w2).T @ self.on_output.T
         return jnp.sum(z**2, axis=0)
 

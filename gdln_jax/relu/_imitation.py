@@ -153,7 +153,7 @@ def _share(difference: np.ndarray, reference: ArrayLike) -> np.ndarray:
 
 
 def _read(run: Trajectory, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Times (time,), losses (seed, time) and outputs (seed, time, example, y) of a trajectory."""
+    """Return times (time,), losses (seed, time), outputs (seed, time, example, y) of a run."""
     if not isinstance(run, Trajectory):
         raise ValueError(
             f"{name} is a {type(run).__name__}; pass what train or gradient_flow returned."

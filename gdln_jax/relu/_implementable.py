@@ -25,7 +25,7 @@ def implementable_patterns(
     H Lemma 4.1 says that on one-hot items and contexts a unit gates on contexts alone or on one
     data point. Only the pattern of exclusive-or is excluded (E22): the implementable patterns,
     as 0/1 matrices (context, item), are those without an XoR minor (lonesum matrices): 14 of 16
-    for 2 x 2, 46 for 2 x 3, 230 for 3 x 3. Weights (1, -.25, .5, -.5) give on, on, on, off.
+    for 2 x 2, 46 for 2 x 3, 230 for 3 x 3. Weights (1, -0.25, 0.5, -0.5) give on, on, on, off.
 
     Args:
         inputs: array (example, |x|).
@@ -66,12 +66,12 @@ def implementable_patterns(
 
 
 def _agrees(z: np.ndarray, pattern: np.ndarray) -> bool:
-    """Whether pre-activations show the pattern beyond the solver's tolerance of 1e-7."""
+    """Return whether pre-activations show the pattern beyond the solver's tolerance of 1e-7."""
     return bool(np.all(np.where(pattern == 1, z >= 0.5, z <= 1e-6)))
 
 
 def _weights(x: np.ndarray, pattern: np.ndarray) -> np.ndarray | None:
-    """Weights that realise a pattern, or None if there are none."""
+    """Return weights that realise a pattern, or None if there are none."""
     sign = np.where(pattern == 1, -1.0, 1.0)
     result = linprog(
         np.zeros(x.shape[1]),

@@ -6,7 +6,6 @@ ReLU network is trained on.
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from gdln_jax._checks import check_integer, check_positive, listed, suggest
 from gdln_jax._data.gated import GatedData
 from gdln_jax._graph import Graph
 from gdln_jax.tasks._hierarchy import hierarchy_features
-from gdln_jax.tasks._task import Task
+from gdln_jax.tasks._task import Meta, Task
 
 _STRUCTURES = ("hierarchy", "ring", "cross")
 _RING = (0.0, 0.33, 0.66, 1.0, 1.0, 0.66, 0.33, 0.0)
@@ -72,7 +71,7 @@ def semantic_contexts(
     As sums: different structures 105.623, 16.5084333, and 27.425, 14.650, 10.954, ...; same
     structures, n = 8: 32 C and 17 (C-1)/2, that is 96, 17 for C = 3.
     `commutator`: ||A G - G A|| / ||A G|| (Frobenius) of A = X X^T and G = (Y X^T)^T Y X^T: 0
-    where the common pathway has exact modes (same structures), .047 for different ones, whose
+    where the common pathway has exact modes (same structures), 0.047 for different ones, whose
     reduction must stay coupled.
 
     With equal structures and contextual pathways of one kind, on in m contexts each, `s` and `d`
@@ -86,8 +85,8 @@ def semantic_contexts(
     `residual` with `most` reduces exactly, to one symmetry class. Beside a common pathway no
     frames are exact, with equal structures either: the contextual pathways grow on the common
     target first, and their mean over items meets several of the common pathway's modes
-    (`reduce` measures .55 of the gradient off the frames for C = 3, .58 with different
-    structures). H treats the two phases apart; that follows the joint network to .1 % of L(0)
+    (`reduce` measures 0.55 of the gradient off the frames for C = 3, 0.58 with different
+    structures). H treats the two phases apart; that follows the joint network to 0.1 % of L(0)
     only from the initial values of SCIENCE 6.
 
     Raises:
@@ -113,7 +112,7 @@ def semantic_contexts(
     additive = x @ np.linalg.lstsq(x, y, rcond=None)[0]
     target = y - additive if residual else y
     context = np.repeat(np.arange(c), n)
-    meta: dict[str, Any] = {
+    meta: Meta = {
         "x": x,
         "y": target,
         "item": np.tile(np.arange(n), c),
@@ -136,11 +135,11 @@ def semantic_contexts(
 
 
 def structure(name: str, num_items: int = 8) -> np.ndarray:
-    """Features (2n-1, n) of one context: `"hierarchy"`, `"ring"` or `"cross"` (H Fig. 3).
+    """Return features (2n-1, n) of one context: `"hierarchy"`, `"ring"`, `"cross"` (H Fig. 3).
 
     Hierarchy: one row per node of a binary tree. Cross: the same with the pair rows {0,2}, {1,3},
-    {4,6}, {5,7}. Ring: a row of ones, then 14 rows of a bump 0, .33, .66, 1, 1, .66, .33, 0 that
-    is rolled by one place to the left from row to row. Ring and cross exist for 8 items.
+    {4,6}, {5,7}. Ring: a row of ones, then 14 rows of a bump 0, 0.33, 0.66, 1, 1, 0.66, 0.33, 0
+    that is rolled by one place to the left from row to row. Ring and cross exist for 8 items.
     """
     if name not in _STRUCTURES:
         raise ValueError(
@@ -178,7 +177,7 @@ def _checked_structures(structures: str | Sequence[str], c: int, n: int) -> tupl
 
 
 def _parse_pathways(pathways: str, c: int) -> tuple[bool, list[tuple[int, ...]] | None]:
-    """Whether there is a common pathway, and the contexts of the others; None: no gates."""
+    """Return whether there is a common pathway, and the contexts of the others; None: no gates."""
     if pathways == "none":
         return False, None
     counts = {"single": 1, "double": 2, "triple": 3, "quad": 4, "most": c - 1}
@@ -210,7 +209,7 @@ def _parse_pathways(pathways: str, c: int) -> tuple[bool, list[tuple[int, ...]] 
 
 
 def _arrays(names: tuple[str, ...], n: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """X and Y with examples as rows; contexts in X are `scale` in size."""
+    """Return X and Y with examples as rows; contexts in X are `scale` in size."""
     c, rows = len(names), 2 * n - 1
     contexts = scale * np.repeat(np.eye(c), n, axis=0)
     x = np.concatenate([np.tile(np.eye(n), (c, 1)), contexts], axis=1)
@@ -227,9 +226,7 @@ def _commutator(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.linalg.norm(a @ g - g @ a) / np.linalg.norm(a @ g))
 
 
-def _mode_facts(
-    names: tuple[str, ...], sets: list[tuple[int, ...]] | None, n: int, c: int
-) -> dict[str, Any]:
+def _mode_facts(names: tuple[str, ...], sets: list[tuple[int, ...]] | None, n: int, c: int) -> Meta:
     kinds = {len(s) for s in sets or ()}
     if len(kinds) != 1 or set(names) != {"hierarchy"}:
         return {}

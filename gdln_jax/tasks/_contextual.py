@@ -1,16 +1,12 @@
 """Nonlinear contextual classification (N A.2): the context says which input is the answer."""
 
-from typing import Any
-
 import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from gdln_jax._checks import check_choice, check_integer
-from gdln_jax._data.boundary import check_random_key
 from gdln_jax._data.gated import GatedData
-from gdln_jax._graph import Graph
-from gdln_jax.tasks._task import Task
+from gdln_jax.tasks._task import Meta, Task, parallel_graph, random_key
 
 
 def contextual_classification(
@@ -54,9 +50,7 @@ def contextual_classification(
         x, context = np.tile(square, (2, 1)), np.repeat([0, 1], 4)
     else:
         num_samples = check_integer(num_samples, "num_samples", minimum=1)
-        if key is None:
-            raise ValueError("samples are random: pass key=jax.random.key(seed).")
-        check_random_key(key)
+        key = random_key(key, "samples are")
         x = np.asarray(jax.random.uniform(key, (num_samples, 2), minval=-1, maxval=1))
         context = np.arange(num_samples) % 2
     y = np.take_along_axis(x, context[:, None], axis=1)
@@ -64,15 +58,14 @@ def contextual_classification(
     if context_input:
         x = np.concatenate([x, one_hot], axis=1)
     hidden = ["h1", "h2"] if gating == "context" else ["h1"]
-    nodes = {"x": x.shape[1], **dict.fromkeys(hidden, width), "y": 1}
-    graph = Graph(nodes, [*(("x", h) for h in hidden), *((h, "y") for h in hidden)])
+    graph = parallel_graph(x.shape[1], hidden, width, 1)
     gates = dict(zip(hidden, one_hot.T, strict=True)) if gating == "context" else {}
     data = GatedData({"x": x}, {"y": y}, gates)
     meta = {"gating": gating, "context": context, **_population_facts(gating)}
     return Task(graph, data, "contextual_classification", meta)
 
 
-def _population_facts(gating: str) -> dict[str, Any]:
+def _population_facts(gating: str) -> Meta:
     if gating == "context":
         limit, facts = np.eye(2), {"final_loss": 0.0, "s": 1 / 6, "d": 1 / 6}
     else:

@@ -13,7 +13,7 @@ from gdln_jax.tasks._task import Task
 def hierarchy_features(
     levels: int = 3, values: float | int | Sequence[float | int] = (6, 4, 3)
 ) -> np.ndarray:
-    """Features (feature, item) of a binary tree with `2**(levels-1)` items as leaves.
+    """Return the features (feature, item) of a binary tree with `2**(levels-1)` items as leaves.
 
     One row per node of the tree, level by level: `values[k]` for the items below it, 0 for the
     others. The default is the matrix of N Fig. 4; `values=1` gives H's.

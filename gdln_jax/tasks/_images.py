@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, PRNGKeyArray
 
 from gdln_jax._checks import check_integer
 from gdln_jax._data.boundary import check_random_key
@@ -28,8 +27,8 @@ _MAX_BYTES = 2 * 2**30
 
 
 def transformed_images(
-    images: Any,
-    labels: Any = None,
+    images: ArrayLike | ImageSet,
+    labels: ArrayLike | None = None,
     *,
     num_domains: int,
     trained_per_domain: int | None = None,
@@ -44,7 +43,7 @@ def transformed_images(
     whiten: bool = False,
     encode: Callable[[Array], Array] | None = None,
 ) -> Task:
-    """M transformations of one image set, M permutations of its labels, K routes per input.
+    """Transform one image set in M ways, permute its labels in M ways, with K routes per input.
 
     Nodes `x{i}`, `h1`, `h2`, `y{j}` as in `tasks.routing`, plus an input `one` of width 1, from
     which bias edges `bias:...` leave, with `bias`. Labels are one-hot targets.
@@ -120,16 +119,14 @@ def transformed_images(
 
 
 def condensed(images: ImageSet) -> dict[str, np.ndarray]:
-    """At most pixels + classes + 1 weighted rows `x`, `one`, `y`, `weights` of equal moments.
+    """Return at most pixels + classes + 1 rows `x`, `one`, `y`, `weights` of equal moments.
 
     Piece by piece, so that memory does not grow with the number of images.
     """
     parts = []
     for start in range(0, len(images), _PIECE):
-        piece = ImageSet(
-            images.images[start : start + _PIECE], images.labels[start : start + _PIECE],
-            images.classes,
-        )  # fmt: skip
+        rows = slice(start, start + _PIECE)
+        piece = ImageSet(images.images[rows], images.labels[rows], images.classes)
         small = _compress(_plain(piece))
         parts.append({**small, "weights": small["weights"] * len(piece) / len(images)})
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -161,8 +158,8 @@ def _views(
     transforms: Transforms, x: np.ndarray, weights: np.ndarray, *, whiten: bool
 ) -> list[np.ndarray]:
     dtype = np.dtype(jnp.result_type(float))
-    views = [np.asarray(transforms.view(i, jnp.asarray(x, dtype)), float)
-             for i in range(transforms.num_domains)]  # fmt: skip
+    each = (transforms.view(i, jnp.asarray(x, dtype)) for i in range(transforms.num_domains))
+    views = [np.asarray(view, float) for view in each]
     if not whiten:
         return views
     root = np.sqrt(weights)[:, None]

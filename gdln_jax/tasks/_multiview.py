@@ -1,8 +1,7 @@
-"""Classes that can be told from several views, the data of R's claims (SCIENCE 5)."""
+"""Classes that can be recognised from several views, the data of R's claims (SCIENCE 5)."""
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +10,12 @@ from jaxtyping import ArrayLike, PRNGKeyArray
 
 from gdln_jax._checks import check_choice, check_integer
 from gdln_jax._data.arrays import real_array
-from gdln_jax._data.boundary import check_random_key
 from gdln_jax._data.gated import GatedData
 from gdln_jax._graph import Graph
-from gdln_jax.tasks._task import Task
+from gdln_jax.tasks._task import Meta, Task, random_key
+
+# One number or many: an array, or a list.
+Numbers = ArrayLike | Sequence[object]
 
 # All 2^M combinations of views are listed up to this many examples; beyond it, draw samples.
 _MOST_EXAMPLES = 100_000
@@ -25,10 +26,10 @@ def multiview(
     num_views: int,
     *,
     correlation: float | int = 0.0,
-    presence: ArrayLike | Sequence[float | int] = 1.0,
-    strengths: ArrayLike | Sequence[float | int] = 1.0,
+    presence: Numbers = 1.0,
+    strengths: Numbers = 1.0,
     gates: str = "view",
-    soft_labels: Any = None,
+    soft_labels: str | Numbers | None = None,
     num_samples: int | None = None,
     width: int = 16,
     hidden_layers: int = 1,
@@ -97,10 +98,7 @@ def multiview(
         classes, present, weights = _all_combinations(k, p)
     else:
         count = check_integer(num_samples, "num_samples", minimum=1)
-        if key is None:
-            raise ValueError("samples are random: pass key=jax.random.key(seed).")
-        check_random_key(key)
-        classes, present = _drawn(count, k, p, key)
+        classes, present = _drawn(count, k, p, random_key(key, "samples are"))
         weights = None
     # What is shown of the class (example, M), in the coordinates of its own block of R^(K M).
     shown = (present * norms) @ units
@@ -112,7 +110,7 @@ def multiview(
         known = present.mean(axis=1, keepdims=True)
         y = known * y + (1 - known) / k
     features = np.einsum("kl,mi->kmli", np.eye(k), norms[:, None] * units).reshape(k, m, k * m)
-    meta: dict[str, Any] = {
+    meta: Meta = {
         "gates": gates,
         "classes": classes,
         "present": present,
@@ -127,7 +125,7 @@ def multiview(
     return Task(graph, GatedData(inputs, {"y": y}, node_gates, weights=weights), "multiview", meta)
 
 
-def _per_view(value: Any, m: int, name: str, most: float) -> np.ndarray:
+def _per_view(value: Numbers, m: int, name: str, most: float) -> np.ndarray:
     array = np.asarray(real_array(value, name), float)
     if array.shape not in ((), (m,)):
         raise ValueError(
@@ -139,7 +137,7 @@ def _per_view(value: Any, m: int, name: str, most: float) -> np.ndarray:
 
 
 def _unit_views(correlation: float | int, m: int) -> np.ndarray:
-    """Unit vectors (view, M) with the given inner products: the symmetric root of their Gram."""
+    """Return unit vectors (view, M) with these inner products: the symmetric root of their Gram."""
     least = -1 / (m - 1) if m > 1 else -1.0
     if not least - 1e-12 <= correlation <= 1:
         raise ValueError(
@@ -153,7 +151,7 @@ def _unit_views(correlation: float | int, m: int) -> np.ndarray:
     return vectors * np.sqrt(np.maximum(values, 0)) @ vectors.T
 
 
-def _labels(soft_labels: Any, k: int) -> np.ndarray:
+def _labels(soft_labels: Numbers | None, k: int) -> np.ndarray:
     if soft_labels is None:
         return np.eye(k)
     labels = np.array(real_array(soft_labels, "soft_labels"), float)
@@ -224,7 +222,7 @@ def _pathways(
 def _view_statistics(
     p: np.ndarray, norms: np.ndarray, units: np.ndarray, k: int
 ) -> dict[str, np.ndarray]:
-    """Moments of what the pathways read, in closed form for independent views.
+    """Return moments of what the pathways read, in closed form for independent views.
 
     With b_j in {0, 1} the presence of view j and c_mj = norm_j v_m.v_j, pathway m reads
     sum_j c_mj b_j where b_m = 1.

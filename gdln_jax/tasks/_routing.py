@@ -1,7 +1,6 @@
 """Routing: M input domains, M output domains, one shared hidden pathway (N Sec. 4, Fig. 4-6)."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,24 +9,21 @@ from jaxtyping import ArrayLike, Int, PRNGKeyArray
 
 from gdln_jax._checks import check_choice, check_integer
 from gdln_jax._data.arrays import check_row_labels, real_array
-from gdln_jax._data.boundary import check_random_key
 from gdln_jax._data.gated import GatedData
-from gdln_jax._data.packed import Block, PackedData
-from gdln_jax._data.packing import pack_blocks
 from gdln_jax._graph import Graph
 from gdln_jax.tasks._hierarchy import hierarchy_features
-from gdln_jax.tasks._task import Task
+from gdln_jax.tasks._task import Meta, Task, check_dense_size, packed_routes, random_key
 
 _PATTERNS = ("cyclic", "random_biregular", "rows_only")
-# Above this size the dense arrays of a routing task are refused in favour of compact=True.
-DENSE_BYTES = 2 * 2**30
+# Inputs and targets (n, d) and (n, k).
+Base = tuple[ArrayLike, ArrayLike]
 
 
 def routing(
     num_domains: int,
     trained_per_domain: int | None = None,
     *,
-    base: tuple[Any, Any] | None = None,
+    base: Base | None = None,
     pattern: str | np.ndarray = "cyclic",
     key: PRNGKeyArray | None = None,
     width: int = 64,
@@ -65,19 +61,14 @@ def routing(
     routes = _routes(num_domains, trained_per_domain, pattern, key)
     graph = routing_graph(num_domains, x.shape[1], y.shape[1], width)
     if compact:
-        data = _compact_data(graph, routes, x, y)
+        data = packed_routes(graph, routes, x, y, lambda i, j: (f"x{i}->h1", "h1->h2", f"h2->y{j}"))
     else:
-        size = 8 * len(routes) * len(x) * num_domains * (x.shape[1] + y.shape[1] + 2)
-        if size > DENSE_BYTES:
-            raise ValueError(
-                f"the dense arrays of this task would take {size / 2**30:.1f} GiB; pass "
-                "compact=True (for networks and reductions) or compress the base data first."
-            )
+        check_dense_size(8 * len(routes) * len(x) * num_domains * (x.shape[1] + y.shape[1] + 2))
         data = routing_data(num_domains, routes, x, y)
     per_input = np.bincount(routes[:, 0], minlength=num_domains)
     per_output = np.bincount(routes[:, 1], minlength=num_domains)
     regular = bool(np.all(per_input == per_input[0]))
-    meta: dict[str, Any] = {
+    meta: Meta = {
         "routes": routes,
         "num_domains": num_domains,
         "trained_per_domain": int(per_input[0]) if regular else None,
@@ -92,7 +83,7 @@ def routing(
 
 
 def routing_graph(num_domains: int, inputs: int, outputs: int, width: int) -> Graph:
-    """The architecture of N Fig. 4a for M domains of the given widths."""
+    """Return the architecture of N Fig. 4a for M domains of the given widths."""
     domains = range(num_domains)
     nodes = {
         **{f"x{i}": inputs for i in domains},
@@ -109,7 +100,7 @@ def routing_graph(num_domains: int, inputs: int, outputs: int, width: int) -> Gr
 
 
 def routing_data(num_domains: int, routes: np.ndarray, x: np.ndarray, y: np.ndarray) -> GatedData:
-    """Gated data of the given routes (route, 2): each shows all base examples once."""
+    """Return gated data of the given routes (route, 2): each shows all base examples once."""
     n, count = len(x), len(routes)
     inputs = {f"x{i}": np.zeros((count, *x.shape)) for i in range(num_domains)}
     targets = {f"y{j}": np.zeros((count, *y.shape)) for j in range(num_domains)}
@@ -149,17 +140,17 @@ def route_matrix(
 
 
 def spectral_gap(pattern: ArrayLike) -> float:
-    """sigma_2 / sigma_1 of a 0/1 matrix of trained routes (E10-E12); 0 for all routes.
+    """Return sigma_2 / sigma_1 of a 0/1 matrix of trained routes (E10-E12); 0 for all routes.
 
     Small values mean that training any route helps all others: zero-shot generalisation is good
-    below about .7. 1 means that the trained routes fall into unconnected blocks.
+    below about 0.7. 1 means that the trained routes fall into unconnected blocks.
     """
     values = np.linalg.svd(np.asarray(pattern, float), compute_uv=False)
     return float(values[1] / values[0]) if len(values) > 1 else 0.0
 
 
-def checked_base(base: tuple[Any, Any] | None) -> tuple[np.ndarray, np.ndarray]:
-    """Base data (x, y) as float arrays, the hierarchy of N Fig. 4 for None."""
+def checked_base(base: Base | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return base data (x, y) as float arrays, the hierarchy of N Fig. 4 for None."""
     if base is None:
         features = hierarchy_features()
         return np.eye(features.shape[1]), features.T
@@ -199,9 +190,7 @@ def _routes(
     cyclic = np.stack([rows, (rows + np.tile(np.arange(k), num_domains)) % num_domains], axis=1)
     if pattern == "cyclic":
         return cyclic
-    if key is None:
-        raise ValueError(f"pattern {pattern!r} is random: pass key=jax.random.key(seed).")
-    check_random_key(key)
+    key = random_key(key, f"pattern {pattern!r} is")
     rng = np.random.default_rng(np.asarray(jax.random.bits(key, (4,), jnp.uint32)))
     if pattern == "rows_only":
         columns = [np.sort(rng.permutation(num_domains)[:k]) for _ in range(num_domains)]
@@ -244,21 +233,3 @@ def _matrix(num_domains: int, routes: np.ndarray) -> np.ndarray:
     matrix = np.zeros((num_domains, num_domains), dtype=int)
     matrix[routes[:, 0], routes[:, 1]] = 1
     return matrix
-
-
-def _compact_data(graph: Graph, routes: np.ndarray, x: np.ndarray, y: np.ndarray) -> PackedData:
-    n, count = len(x), len(routes)
-    dtype = np.dtype(jnp.result_type(float))
-    x, y = x.astype(dtype), y.astype(dtype)
-    weights = np.full(n, 1 / (n * count), dtype)
-    blocks = [
-        Block(
-            {f"x{i}": x},
-            {f"y{j}": y},
-            {f"x{i}->h1": 1.0, "h1->h2": 1.0, f"h2->y{j}": 1.0},
-            weights,
-            np.arange(r * n, (r + 1) * n),
-        )
-        for r, (i, j) in enumerate(routes.tolist())
-    ]
-    return pack_blocks(graph, blocks, count * n, dtype)

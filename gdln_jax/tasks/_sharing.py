@@ -1,30 +1,27 @@
 """The routing task solved by pathways that share more or less (N Sec. 4.2, Fig. 5a-b)."""
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from gdln_jax._checks import check_integer
 from gdln_jax._data.gated import GatedData
-from gdln_jax._data.packed import Block, PackedData
-from gdln_jax._data.packing import pack_blocks
 from gdln_jax._graph import Graph
-from gdln_jax.tasks._routing import DENSE_BYTES, checked_base
-from gdln_jax.tasks._task import Task
+from gdln_jax.tasks._routing import Base, checked_base
+from gdln_jax.tasks._task import Task, check_dense_size, packed_routes
 
 
 def pathway_sharing(
     num_domains: int,
     num_blocks_paths: int | Sequence[int],
     *,
-    base: tuple[Any, Any] | None = None,
+    base: Base | None = None,
     width: int = 64,
     compact: bool = False,
 ) -> Task:
-    r"""All M^2 routes, with P paths through each hidden pathway (a *block*) (N Fig. 5a).
+    r"""Learn all M^2 routes, with P paths through each hidden pathway (a *block*) (N Fig. 5a).
 
     sqrt(P) input domains and sqrt(P) output domains share a block, and each block has first,
     hidden and third layers of its own: P = 1 gives every route a dedicated pathway, P = M^2 is
@@ -71,14 +68,14 @@ def pathway_sharing(
     width = check_integer(width, "width", minimum=1)
     gates = m + sum((m // side) ** 2 for side in sides.values())
     size = 8 * m**2 * len(x) * (m * (x.shape[1] + y.shape[1]) + gates)
-    if not compact and size > DENSE_BYTES:
-        raise ValueError(
-            f"the dense arrays of this task would take {size / 2**30:.1f} GiB; pass "
-            "compact=True (for networks and reductions) or compress the base data first."
-        )
+    if not compact:
+        check_dense_size(size)
     graph = _graph(m, sides, x.shape[1], y.shape[1], width)
     routes = np.array([(i, j) for i in range(m) for j in range(m)])
-    data = _compact(graph, routes, sides, x, y) if compact else _dense(routes, sides, x, y)
+    if compact:
+        data = packed_routes(graph, routes, x, y, functools.partial(_edges, sides))
+    else:
+        data = _dense(routes, sides, x, y)
     meta = {
         "num_domains": m,
         "num_blocks_paths": shares,
@@ -91,8 +88,8 @@ def pathway_sharing(
     return Task(graph, data, "pathway_sharing", meta)
 
 
-def _side(paths: Any, m: int) -> int:
-    """sqrt(P): the number of input (and of output) domains that share a block."""
+def _side(paths: int, m: int) -> int:
+    """Return sqrt(P), the number of input (and of output) domains that share a block."""
     paths = check_integer(paths, "num_blocks_paths", minimum=1)
     side = math.isqrt(paths)
     if side**2 != paths or m % side:
@@ -102,11 +99,6 @@ def _side(paths: Any, m: int) -> int:
             f"domains, {m}: choose one of {fitting}."
         )
     return side
-
-
-def _block(p: int, side: int, i: int, j: int) -> str:
-    """Name of the block that serves route (i, j), without its layer."""
-    return f"{p}_{i // side}_{j // side}"
 
 
 def _graph(m: int, sides: dict[int, int], inputs: int, outputs: int, width: int) -> Graph:
@@ -146,21 +138,11 @@ def _dense(routes: np.ndarray, sides: dict[int, int], x: np.ndarray, y: np.ndarr
     )
 
 
-def _compact(
-    graph: Graph, routes: np.ndarray, sides: dict[int, int], x: np.ndarray, y: np.ndarray
-) -> PackedData:
-    n, count = len(x), len(routes)
-    dtype = np.dtype(jnp.result_type(float))
-    x, y = x.astype(dtype), y.astype(dtype)
-    weights = np.full(n, 1 / (n * count), dtype)
-    blocks = []
-    for r, (i, j) in enumerate(routes.tolist()):
-        gates = {}
-        for p, side in sides.items():
-            name = _block(p, side, i, j)
-            gates[f"x{i}->h1_{name}"] = 1.0
-            gates[f"h1_{name}->h2_{name}"] = 1.0
-            gates[f"h2_{name}->y{j}"] = 1.0
-        rows = np.arange(r * n, (r + 1) * n)
-        blocks.append(Block({f"x{i}": x}, {f"y{j}": y}, gates, weights, rows))
-    return pack_blocks(graph, blocks, count * n, dtype)
+def _edges(sides: dict[int, int], i: int, j: int) -> list[str]:
+    """Return the edges of route (i, j), through one block for each P."""
+    blocks = [f"{p}_{i // side}_{j // side}" for p, side in sides.items()]
+    return [
+        edge
+        for name in blocks
+        for edge in (f"x{i}->h1_{name}", f"h1_{name}->h2_{name}", f"h2_{name}->y{j}")
+    ]

@@ -1,7 +1,6 @@
 """XoR (N Fig. 3, A.1) and XoR with a linearly separating third feature (H Fig. 2, App. C)."""
 
 import math
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +8,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax._checks import check_choice, check_integer, is_concrete
 from gdln_jax._data.gated import GatedData
-from gdln_jax._graph import Graph
-from gdln_jax.tasks._task import Task
+from gdln_jax.tasks._task import Meta, Task, parallel_graph
 
 # The order of H Eq. 11; x1 XoR x2 with the target of H Eq. 12.
 _CORNERS = np.array([[-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0], [1.0, 1.0]])
@@ -21,7 +19,7 @@ _UNITS = 128
 
 
 def xor(*, gating: str = "example", width: int | None = None, at_ones: int = -1) -> Task:
-    r"""Exclusive-or of two bits, solved by four pathways that are on for one example each.
+    r"""Solve exclusive-or of two bits by four pathways that are on for one example each.
 
     Nodes `x` (2), `h1 .. h4`, `y` (1). Examples in the order (-1,-1), (1,-1), (-1,1), (1,1).
 
@@ -47,7 +45,7 @@ def xor(*, gating: str = "example", width: int | None = None, at_ones: int = -1)
         raise ValueError(f"at_ones is {at_ones!r}; the target at (1, 1) is -1 (XoR) or 1 (XNOR).")
     gating = check_choice(gating, ("example", "none"), "gating")
     target = -at_ones * _TARGET
-    meta: dict[str, Any] = {"gating": gating, "initial_loss": 0.5}
+    meta: Meta = {"gating": gating, "initial_loss": 0.5}
     if gating == "example":
         meta |= {"s": math.sqrt(2) / 4, "d": 0.5}
     gates = np.eye(4) if gating == "example" else None
@@ -55,7 +53,7 @@ def xor(*, gating: str = "example", width: int | None = None, at_ones: int = -1)
 
 
 def margin_xor(delta: ArrayLike, *, gating: str = "linear", width: int | None = None) -> Task:
-    r"""XoR whose third input feature, +-Delta, separates the classes linearly (H Fig. 2).
+    r"""Solve XoR with a third input feature, +-Delta, that separates the classes (H Fig. 2).
 
     Nodes `x` (3), `h1 ..`, `y` (1): H Eq. 11-12, margin 2 Delta.
 
@@ -83,7 +81,7 @@ def margin_xor(delta: ArrayLike, *, gating: str = "linear", width: int | None = 
             raise ValueError(f"delta is {delta!r}; it must be one finite number of at least 0.")
     delta = jnp.asarray(delta, dtype=float)
     x = jnp.concatenate([jnp.asarray(_CORNERS), delta * jnp.asarray(_TARGET)], axis=1)
-    meta: dict[str, Any] = {
+    meta: Meta = {
         "gating": gating,
         "delta": delta,
         "initial_loss": 0.5,
@@ -105,13 +103,12 @@ def _parallel(
     y: np.ndarray,
     gates: np.ndarray | None,
     width: int | None,
-    meta: dict[str, Any],
+    meta: Meta,
 ) -> Task:
     """One input, one output, a hidden node for each column of `gates` (n, pathway)."""
     count = 1 if gates is None else gates.shape[1]
     width = check_integer(_UNITS // count if width is None else width, "width", minimum=1)
     hidden = [f"h{i + 1}" for i in range(count)]
-    nodes = {"x": x.shape[1], **dict.fromkeys(hidden, width), "y": y.shape[1]}
-    graph = Graph(nodes, [*(("x", h) for h in hidden), *((h, "y") for h in hidden)])
+    graph = parallel_graph(x.shape[1], hidden, width, y.shape[1])
     node_gates = {} if gates is None else {h: gates[:, i] for i, h in enumerate(hidden)}
     return Task(graph, GatedData({"x": x}, {"y": y}, node_gates), name, meta)
