@@ -8,7 +8,7 @@ import glob
 import hashlib
 import json
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -18,7 +18,7 @@ import numpy as np
 from gdln_jax._files import mark, written_whole
 
 # What was measured so far, as JSON has it.
-Record = dict[str, list[object]]
+Record = dict[str, Any]
 State = TypeVar("State")
 
 _FORMAT = "gdln_jax images 1"
