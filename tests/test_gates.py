@@ -384,10 +384,9 @@ def test_a_fit_finds_the_turning_units_of_xor_and_says_that_it_is_one():
 def test_imitation_gap_by_hand():
     def run(losses, output):
         n = len(losses)
-        return gdln.Trajectory(
-            jnp.tile(jnp.arange(4), (n, 1)), jnp.asarray(losses), None, None,
-            {"output": jnp.asarray(output)}, jnp.zeros(n, int), {},
-        )  # fmt: skip
+        ts, status = jnp.tile(jnp.arange(4), (n, 1)), jnp.zeros(n, int)
+        measured = {"output": jnp.asarray(output)}
+        return gdln.Trajectory(ts, jnp.asarray(losses), status, {}, None, None, measured)
 
     base = np.tile([4.0, 3.0, 2.0, 1.0], (2, 1))
     output = np.ones((2, 4, 3, 2))

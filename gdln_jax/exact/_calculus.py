@@ -105,7 +105,8 @@ def bisect(
         late = rising(middle) > value
         return jnp.where(late, low, middle), jnp.where(late, middle, high)
 
-    return jax.lax.fori_loop(0, halvings, halve, (low, high))[1]
+    low, high = jax.lax.fori_loop(0, halvings, halve, (low, high))
+    return (low + high) / 2
 
 
 def as_floats(*values: ArrayLike, tau: ArrayLike | None = None) -> list[jax.Array]:
