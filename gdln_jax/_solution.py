@@ -227,22 +227,28 @@ def raise_if_failed(solution: Solution, reason: Callable[[], str]) -> None:
 
 def product(arrays: EdgeArrays, path: Sequence[str]) -> Array:
     """Return the product of what the edges of a path hold, see `Solution.product`."""
+    multiply = jnp.multiply if arrays.core == 1 else jnp.matmul
+    first, *rest = checked_path(arrays.graph, path)
+    total = arrays[first]
+    for name in rest:
+        total = multiply(arrays[name], total)
+    return total
+
+
+def checked_path(graph: Graph, path: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of edges that follow one another; `ValueError` unless they do."""
     if isinstance(path, str) or not isinstance(path, Sequence) or not len(path):
         raise ValueError(
             f"path is {path!r}; pass the names of its edges in order, such as ['x->h', 'h->y']."
         )
-    edges = [arrays.graph.edge(name) for name in path]
+    edges = [graph.edge(name) for name in path]
     for before, after in itertools.pairwise(edges):
         if before.target != after.source:
             raise ValueError(
                 f"path is broken: {before.name!r} ends at {before.target!r}, and {after.name!r} "
                 f"begins at {after.source!r}."
             )
-    multiply = jnp.multiply if arrays.core == 1 else jnp.matmul
-    total = arrays[edges[0].name]
-    for edge in edges[1:]:
-        total = multiply(arrays[edge.name], total)
-    return total
+    return tuple(edge.name for edge in edges)
 
 
 def check_measure(measure: object) -> None:

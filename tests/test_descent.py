@@ -17,6 +17,7 @@ from gdln_jax import (
     Graph,
     LostUpdatesWarning,
     Schedule,
+    SolveError,
     flow_time,
     gradient_flow,
     init,
@@ -331,7 +332,7 @@ class TestOwnLoss:
             gradient_flow(NETWORK, DATA, [0.0, 1.0], loss=loss)
 
     def test_a_loss_that_is_never_finite_is_no_matter_of_the_rate(self):
-        with pytest.raises(gdln.SolveError, match="at step 0, before the first update"):
+        with pytest.raises(SolveError, match="at step 0, before the first update"):
             train(
                 NETWORK,
                 None,
@@ -521,7 +522,7 @@ class TestBatchesOfRuns:
         assert "1 x ok, 1 x diverged" in repr(batch)
 
     def test_divergence_is_an_error_that_names_the_step(self):
-        with pytest.raises(gdln.SolveError, match=r"no longer finite at step \d+ of 40: .*rate"):
+        with pytest.raises(SolveError, match=r"no longer finite at step \d+ of 40: .*rate"):
             train(NETWORK, DATA, optimizer=optax.sgd(1e6), steps=40)
         run = train(NETWORK, DATA, optimizer=optax.sgd(1e6), steps=40, throw=False)
         assert int(run.status) == 1

@@ -176,7 +176,7 @@ def test_contextual_pathways_share_one_variable(contexts, reference):
     if contexts == 3:
         run = q.solve([0.0, 4.0 * 24], x0=np.sqrt(1e-5))
         known = reference["exact"]["contexts"]["C3"]
-        np.testing.assert_allclose(run.b[-1, 0, [0, 1, 3]] ** 2, known, rtol=1e-8)
+        np.testing.assert_allclose(run.x[-1, 0, [0, 1, 3]] ** 2, known, rtol=1e-8)
 
 
 # ---------------------------------------------------------------- the same solution
@@ -244,7 +244,7 @@ def test_the_reference_routing_run(reference):
     np.testing.assert_allclose(b2[1:6, 0], first["B2"], rtol=1e-9)
     np.testing.assert_allclose(b2[1:, 2], third["B2"], rtol=1e-9)
     np.testing.assert_allclose(run.losses[:6], known["loss"]["L"], atol=1e-9)
-    ratio = b2[-1, 0] / run.b[-1, 1 - hidden, 0]
+    ratio = b2[-1, 0] / run.x[-1, 1 - hidden, 0]
     assert float(ratio) == pytest.approx(known["final_ratio_B2_B1_mode_1"], abs=5e-9)
 
 
@@ -350,7 +350,7 @@ def small():
 
 def test_starts_of_the_quotient(small):
     for x0 in (0.1, np.full(4, 0.1), np.full((3, 1), 0.1), np.full((3, 4), 0.1)):
-        np.testing.assert_array_equal(small.solve([0.0, 1.0], x0=x0).b[0], 0.1)
+        np.testing.assert_array_equal(small.solve([0.0, 1.0], x0=x0).x[0], 0.1)
     with pytest.raises(ValueError, match=r"x0 has shape \(3,\).*\(4,\) per mode"):
         small.solve([0.0, 1.0], x0=np.ones(3))
     with pytest.raises(ValueError, match="x0 holds values that are not finite"):

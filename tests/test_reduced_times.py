@@ -82,7 +82,7 @@ def test_matrices_of_a_coupled_reduction_are_read_on_the_diagonal(hierarchy):
     ("options", "words"),
     [
         (
-            {"level": [0.1, 0.2], "path": PATH},
+            {"level": np.array([0.1, 0.2]), "path": PATH},
             r"level has shape \(2,\); give one",
         ),
         ({"level": np.nan}, "level is nan"),

@@ -15,7 +15,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from gdln_jax._checks import check_positive_if_known
 from gdln_jax._network.edges import EdgeArrays
-from gdln_jax._ode import Settings, checked_times, known_array, settings, smallest_entry, solve
+from gdln_jax._ode import Run, Settings, checked_times, known_array, settings, smallest_entry, solve
 from gdln_jax._reduction.strengths import ClassStrengths, MatrixStrengths, ModeStrengths
 from gdln_jax._solution import GAVE_UP, OK, Solution, raise_if_failed
 
@@ -109,11 +109,20 @@ def solve_reduced(
     )
     clock = known_array(tau, times.dtype)
     rates = jax.tree.map(lambda leaf: known_array(leaf, times.dtype), rates)
-    run, reached = _solve(start, data, times, clock, rates, setup, scale, loss, read)
+    done, losses, status = _solve(start, data, times, clock, rates, setup, scale, loss)
+    # Outside of the program, which must not depend on names and numbers of edges.
+    run = ReducedTrajectory(
+        ts=jnp.asarray(times),
+        losses=losses,
+        status=status,
+        stats=done.stats,
+        b=read(done.saved),
+    )
 
     def reason() -> str:
         return (
-            f"the reduced dynamics stopped at time {float(reached):.6g} of {float(times[-1]):.6g} "
+            f"the reduced dynamics stopped at time {float(done.reached):.6g} of "
+            f"{float(times[-1]):.6g} "
             f"after {int(run.stats['num_steps'])} steps (max_steps = {setup.max_steps}): loosen "
             "rtol, raise max_steps, pass a stiff solver such as diffrax.Kvaerno5(), or check b0 "
             "for NaN."
@@ -147,21 +156,16 @@ def _solve(
     setup: Settings,
     scale: Array | None,
     loss: Callable[..., Array],
-    read: Callable[[PyTree], Strengths],
-) -> tuple[ReducedTrajectory, Array]:
+) -> tuple[Run, Array, Array]:
+    """The run with its coordinates at the times as `saved`, losses and status."""
+
     def look(_: Array, y: PyTree, args: tuple[PyTree, Array, PyTree]) -> tuple[PyTree, Array]:
         return y, loss(y, args[0])
 
     ts = jnp.asarray(ts)
     scale = smallest_entry(start) if scale is None else scale
     run = solve(velocity_of(loss), start, ts, (data, tau, rates), setup, scale=scale, look=look)
-    b, losses = run.saved
+    coordinates, losses = run.saved
     losses = jnp.where(jnp.isfinite(losses), losses, jnp.nan)
-    trajectory = ReducedTrajectory(
-        ts=ts,
-        losses=losses,
-        status=jnp.where(run.complete & jnp.all(jnp.isfinite(losses)), OK, GAVE_UP),
-        stats=run.stats,
-        b=read(b),
-    )
-    return trajectory, run.reached
+    status = jnp.where(run.complete & jnp.all(jnp.isfinite(losses)), OK, GAVE_UP)
+    return run._replace(saved=coordinates), losses, status

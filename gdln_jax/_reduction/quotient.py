@@ -24,6 +24,7 @@ from gdln_jax._reduction.loss import ModeData
 from gdln_jax._reduction.merging import Program, merged, program_loss
 from gdln_jax._reduction.strengths import ClassStrengths, ModeStrengths
 from gdln_jax._reduction.times import crossing
+from gdln_jax._solution import checked_path
 
 # What to pass instead of reduced equations where a model is asked for.
 REDUCED = (
@@ -61,7 +62,7 @@ class Quotient(SeveralArrays, eqx.Module):
 
     def by_edge(self, x: Float[Array, "*batch cls mode"]) -> ClassStrengths:
         """Strengths of the classes, read like a mapping edge -> (..., mode)."""
-        return _ByClass(self.graph, self.classes, self.labels)(jnp.asarray(x))
+        return ClassStrengths(self.graph, (jnp.asarray(x),), self.classes, self.labels)
 
     def expand(self, x: Float[Array, "*batch cls mode"] | ClassStrengths) -> ModeStrengths:
         """Strengths of all edges from those of the classes (leading axes allowed)."""
@@ -107,7 +108,7 @@ class Quotient(SeveralArrays, eqx.Module):
             max_steps=max_steps,
             adjoint=adjoint,
             throw=throw,
-            read=_ByClass(self.graph, self.classes, self.labels),
+            read=self.by_edge,
             rates=self.rates[:, None],
         )
 
@@ -131,12 +132,18 @@ class Quotient(SeveralArrays, eqx.Module):
         The start is `x0` (class, mode) at time 0, default the b0 the quotient was made for. Cost
         does not depend on the number of edges.
         """
+        modes = None
+        if path is not None:
+            flat = (name for bundle in self.graph.bundles for name in bundle.edges)
+            labels = dict(zip(flat, self.labels, strict=True))
+            names = checked_path(self.graph, path)
+            modes = _PathOfClasses(np.array([labels[name] for name in names]))
         return crossing(
             self.x0 if x0 is None else self._start(x0),
             program_loss,
             self.program,
             level,
-            path,
+            modes,
             t1=t1,
             tau=tau,
             rtol=rtol,
@@ -145,7 +152,6 @@ class Quotient(SeveralArrays, eqx.Module):
             max_steps=max_steps,
             adjoint=adjoint,
             throw=throw,
-            read=_ByClass(self.graph, self.classes, self.labels),
             rates=self.rates[:, None],
         )
 
@@ -168,15 +174,13 @@ class Quotient(SeveralArrays, eqx.Module):
         return f"Quotient({len(self.classes)} classes of {len(self.labels)} edges: {sizes}{more})"
 
 
-class _ByClass(eqx.Module):
-    """Makes strengths of edges from those of classes; without arrays, so that jit keeps it."""
+class _PathOfClasses(eqx.Module):
+    """The product of strengths along a path, whose edges belong to the classes of `index`."""
 
-    graph: Graph = eqx.field(static=True)
-    classes: tuple[tuple[str, ...], ...] = eqx.field(static=True)
-    labels: tuple[int, ...] = eqx.field(static=True)
+    index: np.ndarray
 
-    def __call__(self, x: Array) -> ClassStrengths:
-        return ClassStrengths(self.graph, (x,), self.classes, self.labels)
+    def __call__(self, x: Array) -> Array:
+        return jnp.prod(x[self.index], axis=0)
 
 
 def make_quotient(data: ModeData, b0: ModeStrengths, scale: np.ndarray, *, seed: int) -> Quotient:

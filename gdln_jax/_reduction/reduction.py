@@ -56,7 +56,8 @@ from gdln_jax._reduction.statistics import (
 )
 from gdln_jax._reduction.strengths import FrameView, MatrixStrengths, ModeStrengths, holds_matrices
 from gdln_jax._reduction.table import PathTable, path_table
-from gdln_jax._reduction.times import crossing
+from gdln_jax._reduction.times import PathModes, crossing
+from gdln_jax._solution import checked_path
 
 # One number, one per mode, or edge -> either (coupled: or a matrix).
 StrengthsLike = ArrayLike | Sequence[float] | Mapping | ModeStrengths | MatrixStrengths
@@ -325,7 +326,7 @@ class Reduction(SeveralArrays, eqx.Module):
             loss,
             data,
             level,
-            path,
+            None if path is None else PathModes(read, checked_path(self.graph, path)),
             t1=t1,
             tau=tau,
             rtol=rtol,
@@ -334,7 +335,6 @@ class Reduction(SeveralArrays, eqx.Module):
             max_steps=max_steps,
             adjoint=adjoint,
             throw=throw,
-            read=read,
             scale=scale,
         )
 

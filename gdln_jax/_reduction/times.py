@@ -1,6 +1,6 @@
 """When a reduced loss, or the modes of a path, cross a level: solved on the reduced equations."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import diffrax
 import equinox as eqx
@@ -11,7 +11,8 @@ from jaxtyping import Array, ArrayLike, PyTree
 
 from gdln_jax._checks import check_positive_if_known, is_concrete
 from gdln_jax._ode import Crossing, Settings, cross, known_array, settings, smallest_entry
-from gdln_jax._reduction.flow import Strengths, velocity_of
+from gdln_jax._reduction.flow import velocity_of
+from gdln_jax._reduction.strengths import MatrixStrengths, ModeStrengths
 from gdln_jax._solution import SolveError, product
 
 
@@ -20,7 +21,7 @@ def crossing(
     loss: Callable[..., Array],
     data: PyTree,
     level: ArrayLike,
-    path: Sequence[str] | None,
+    modes: Callable[[PyTree], Array] | None,
     *,
     t1: ArrayLike,
     tau: ArrayLike,
@@ -30,11 +31,10 @@ def crossing(
     max_steps: int,
     adjoint: diffrax.AbstractAdjoint | None,
     throw: bool,
-    read: Callable[[PyTree], Strengths],
     rates: PyTree = 1.0,
     scale: Array | None = None,
 ) -> Crossing:
-    """Find when the loss, or each mode of `path`, first crosses `level`; from `start` at time 0.
+    """Find when the loss, or each of the `modes(coordinates)`, crosses `level`, from time 0.
 
     Arguments and errors are those of `Reduction.time_to` and `solve_reduced`.
     """
@@ -47,15 +47,15 @@ def crossing(
     )
     end, clock, levels = (known_array(value, dtype) for value in (t1, tau, level))
     rates = jax.tree.map(lambda leaf: known_array(leaf, dtype), rates)
-    if path is not None:
-        modes = jax.eval_shape(lambda y: _modes(read(y), path), start).shape
-        if levels.shape not in ((), modes):
+    if modes is not None:
+        shape = jax.eval_shape(modes, start).shape
+        if levels.shape not in ((), shape):
             raise ValueError(
-                f"level has shape {levels.shape}; give one number, or one per mode: {modes}."
+                f"level has shape {levels.shape}; give one number, or one per mode: {shape}."
             )
-        levels = jnp.broadcast_to(levels, modes)
+        levels = jnp.broadcast_to(levels, shape)
     found, failed = _cross(
-        start, data, jnp.asarray(levels), end, clock, rates, setup, scale, loss, read, path
+        start, data, jnp.asarray(levels), end, clock, rates, setup, scale, loss, modes
     )
     if throw and is_concrete(failed) and bool(jnp.any(failed)):
         raise SolveError(
@@ -66,10 +66,16 @@ def crossing(
     return found
 
 
-def _modes(b: Strengths, path: Sequence[str]) -> Array:
-    """The product of strengths along the path, per mode; of matrices their diagonal."""
-    total = product(b, path)
-    return total if b.core == 1 else jnp.diagonal(total, axis1=-2, axis2=-1)
+class PathModes(eqx.Module):
+    """The product of strengths along a path, per mode; of matrices its diagonal."""
+
+    read: Callable[[PyTree], ModeStrengths | MatrixStrengths]
+    path: tuple[str, ...] = eqx.field(static=True)
+
+    def __call__(self, y: PyTree) -> Array:
+        b = self.read(y)
+        total = product(b, self.path)
+        return total if b.core == 1 else jnp.diagonal(total, axis1=-2, axis2=-1)
 
 
 @eqx.filter_jit
@@ -83,8 +89,7 @@ def _cross(
     setup: Settings,
     scale: Array | None,
     loss: Callable[..., Array],
-    read: Callable[[PyTree], Strengths],
-    path: Sequence[str] | None,
+    modes: Callable[[PyTree], Array] | None,
 ) -> tuple[Crossing, Array]:
     scale = smallest_entry(start) if scale is None else scale
     args = (data, jnp.asarray(tau), rates)
@@ -92,10 +97,10 @@ def _cross(
 
     def one(level: Array, mode: Array) -> tuple[Array, Array, Array]:
         def value(_: Array, y: PyTree, args: PyTree) -> Array:
-            return loss(y, args[0]) if path is None else _modes(read(y), path)[mode]
+            return loss(y, args[0]) if modes is None else modes(y)[mode]
 
         return cross(velocity_of(loss), value, level, start, first, last, args, setup, scale=scale)
 
-    modes = jnp.zeros(levels.shape, int) if path is None else jnp.arange(levels.size)
-    times, reached, failed = jnp.vectorize(one)(levels, modes)
+    numbers = jnp.zeros(levels.shape, int) if modes is None else jnp.arange(levels.size)
+    times, reached, failed = jnp.vectorize(one)(levels, numbers)
     return Crossing(times, reached), failed
