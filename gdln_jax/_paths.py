@@ -49,9 +49,10 @@ def path_statistics(graph: Graph, data: GatedData, *, max_pairs: int = 250_000) 
     Cost O(n x pairs x |x|^2); the number of pairs is the square of the number of paths per
     output node.
 
-    **Raises:** `ValueError` with the counts, before anything is allocated, when there are more
-    than `max_pairs` pairs of paths, or when their statistics would take over 2 GiB; `reduce`
-    and the networks themselves need no enumeration.
+    Raises:
+        ValueError: with the counts, before anything is allocated, when there are more than
+            `max_pairs` pairs of paths, or when their statistics would take over 2 GiB; `reduce` and
+            the networks themselves need no enumeration.
     """
     check_graph(graph)
     check_gated_data(data)
@@ -106,7 +107,8 @@ def path_sum_gradient(
     $\sum_{p \ni e} W_{\bar t(p,e)}^T [\Sigma^{yx}(p) - \sum_j W_j \Sigma^x(j,p)]
     W_{\bar s(p,e)}^T$.
 
-    **Raises:** `ValueError` when `net` and `stats` belong to different graphs.
+    Raises:
+        ValueError: when `net` and `stats` belong to different graphs.
     """
     check_network(net)
     if not isinstance(stats, PathStatistics):

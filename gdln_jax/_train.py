@@ -349,7 +349,7 @@ def _warn_of_lost_updates(
         )
         warnings.warn(
             f"{lost:.0%} of the first update is lost to rounding: it is smaller than the spacing "
-            f"of floating-point numbers beside the weights, so training may never start. Cure: "
+            f"of floating-point numbers beside the weights, so training may never start. Remedy: "
             f"{raise_precision}.",
             LostUpdatesWarning,
             stacklevel=3,

@@ -91,8 +91,8 @@ def normal(std: ArrayLike | Mapping[str, ArrayLike] = 1.0) -> Initialiser:
 def xavier(gain: ArrayLike = 1.0) -> Initialiser:
     """Glorot's normal initialisation: std = gain sqrt(2 / (|source| + |target|)).
 
-    N Fig. 4 calls sigma_0 the `gain`; it is not b(0) (E9): for N_h = 64 and gain .2 the
-    effective amplitude is .1016 +- .0064.
+    N Fig. 4 calls sigma_0 the `gain`; it is not b(0) (E9): for N_h = 64 and gain 0.2 the
+    effective amplitude is 0.1016 +- 0.0064.
     """
     return RandomInitialiser("xavier", _own(gain, "gain"))
 
@@ -103,8 +103,9 @@ def decoupled(reduction: Any, scale: ArrayLike | Mapping[str, ArrayLike]) -> Ini
     `reduction` comes from `gdln.reduce`; `scale` is one number, one per mode, or a mapping edge
     name -> either. From here the reduced dynamics are exact. The key is not used.
 
-    **Raises:** `ValueError` for what is no reduction, and when the weights are drawn for another
-    graph than the reduction's.
+    Raises:
+        ValueError: for what is no reduction, and when the weights are drawn for another graph than
+            the reduction's.
     """
     if not hasattr(reduction, "embed"):
         raise ValueError(
@@ -145,8 +146,9 @@ def balanced(lam: float | int = 0.0, *, scale: ArrayLike = 1.0) -> Initialiser:
 
     `scale` may be a traced array, `lam` not: its sign decides what is possible.
 
-    **Raises:** `ValueError`, when the weights are drawn, for a `lam` that the graph or its widths
-    do not allow, saying why.
+    Raises:
+        ValueError: when the weights are drawn, for a `lam` that the graph or its widths do not
+            allow, saying why.
     """
     scale = _own(scale, "scale")
 

@@ -29,8 +29,9 @@ def pack(graph: Graph, data: GatedData | PackedData) -> PackedData:
     Looks at the gates, so `data` must not be traced. Cost: one pass over patterns and edges on
     the host.
 
-    **Raises:** `ValueError` for data that do not fit the graph (see `GatedData.validate`), or
-    when called under jit, grad or vmap over the data.
+    Raises:
+        ValueError: for data that do not fit the graph (see `GatedData.validate`), or when called
+            under jit, grad or vmap over the data.
     """
     check_graph(graph)
     if isinstance(data, PackedData):

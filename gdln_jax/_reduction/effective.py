@@ -62,19 +62,19 @@ def effective_initial(
 ) -> EffectiveInitial:
     """Find the initial amplitude that `net` behaves as.
 
-    **Arguments:**
-
-    - `reduction`: of the network's graph and data.
-    - `net`: the network before training.
-    - `curve`: optionally `(ts, losses)` of its training, `ts` in flow time (`flow_time`); then one
-      amplitude is fitted to it, and the result says so: a fitted number is no prediction.
-    - `tau`: the time constant of `ts`.
+    Args:
+        reduction: of the network's graph and data.
+        net: the network before training.
+        curve: optionally `(ts, losses)` of its training, `ts` in flow time (`flow_time`); then one
+            amplitude is fitted to it, and the result says so: a fitted number is no prediction.
+        tau: the time constant of `ts`.
 
     Host code, not differentiable. See the page on effective initial amplitudes in the docs for
     how well each predicts.
 
-    **Raises:** `ValueError` for another graph, a coupled reduction, a malformed curve, or a `tau`
-    that is no finite number above 0.
+    Raises:
+        ValueError: for another graph, a coupled reduction, a malformed curve, or a `tau` that is no
+            finite number above 0.
     """
     tau = check_positive(tau, "tau")
     if not isinstance(reduction, Reduction):

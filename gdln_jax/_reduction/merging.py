@@ -127,7 +127,7 @@ def _pairs(data: ModeData, k: int) -> _Pairs | None:
 class _Merger:
     """Numbers activities so that those which the classes make equal share a number.
 
-    Classes of nodes are merged from the inputs on, since an activity is told by the numbers of
+    Classes of nodes are merged from the inputs on, since an activity is fixed by the numbers of
     those that it is made of: `number` maps each class done to (activity,) numbers.
     """
 

@@ -86,7 +86,7 @@ def advice(residual: float, tol: float, statistics: GroupStatistics, packed: Pac
 
 
 def _causes(residual: float, statistics: GroupStatistics) -> dict[str, str]:
-    """The worst statistic of each kind, in words, the worst kind first.
+    """The worst statistic of each kind, as text, the worst kind first.
 
     None that is small beside the residual.
     """

@@ -51,8 +51,9 @@ def singular_values(
     everywhere. Of values that are equal, the sum has a derivative, a single one has that of one
     choice of vectors; a value of 0, where no derivative exists, has u v^T for some unit u and v.
 
-    **Raises:** `ValueError` for what is no matrix, and for second derivatives, which do not exist
-    at repeated values: differentiate `mode_strengths`.
+    Raises:
+        ValueError: for what is no matrix, and for second derivatives, which do not exist at
+            repeated values: differentiate `mode_strengths`.
     """
     w = jnp.asarray(w)
     if w.ndim < 2:
@@ -143,8 +144,8 @@ def shared_strengths(
 
     As a start for N Eq. 15 take |p| = |q| for all layers: the rest of a random W2 carries the
     shared code, too, which the hidden projection does not see (N Fig. 4: mean distance of the
-    loss .3-1 % of L(0), against 3-4 % from the hidden projection; with W2(0) = 0 it is 4 %
-    against .3 %). All are 0, with derivative 0, where p or q is 0.
+    loss 0.3-1 % of L(0), against 3-4 % from the hidden projection; with W2(0) = 0 it is 4 %
+    against 0.3 %). All are 0, with derivative 0, where p or q is 0.
     """
     p = jnp.mean(first, axis=0) @ jnp.asarray(v)
     q = jnp.mean(third, axis=0).T @ jnp.asarray(u)
@@ -161,7 +162,8 @@ def conserved(net: GatedNetwork, node: str) -> Float[Array, "width width"]:
     N's "the hidden singular values are sqrt(M) larger". Discrete training moves it at second
     order in the step.
 
-    **Raises:** `ValueError` when `node` is no hidden node.
+    Raises:
+        ValueError: when `node` is no hidden node.
     """
     check_network(net)
     graph = net.graph

@@ -21,7 +21,8 @@ def representational_similarity(
     cosine 0 with all, with derivative 0. For the similarity across domains give each input domain
     its examples in turn.
 
-    **Raises:** `ValueError` when the network has no such node.
+    Raises:
+        ValueError: when the network has no such node.
     """
     if node not in net.graph.nodes:
         raise ValueError(f"the network has no node {node!r}; nodes: {list(net.graph.nodes)}.")
@@ -61,11 +62,10 @@ def mds(
     Starts from the classical solution, which scikit-learn's stress minimisation refines. Host
     code; O((time item)^2) memory, so thin out the times first.
 
-    **Arguments:**
-
-    - `points`: (time, item, feature), the activity of each item at each time.
-    - `dimensions`: of the picture.
-    - `seed`: for scikit-learn's random state (the start is not random).
+    Args:
+        points: (time, item, feature), the activity of each item at each time.
+        dimensions: of the picture.
+        seed: for scikit-learn's random state (the start is not random).
     """
     from sklearn.manifold import MDS
 

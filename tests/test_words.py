@@ -1,0 +1,101 @@
+"""The words of the package: terms of the field, no private language.
+
+A list of phrases is kept out of code (identifiers, comments, docstrings, messages), pages,
+notebooks' texts and this repository's own documents.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+# phrase, as a pattern over words (`_` and capitals part the words of an identifier) -> what to say
+PHRASES = {
+    r"rooms?": "module, space",
+    r"(?<!\.)floors?": "layer, lower bound",
+    r"doors?": "entry, boundary",
+    r"houses?": "package",
+    r"mend(s|ed|ing)?": "correct, repair",
+    r"cures?|cured": "remedy",
+    r"culprits?": "what is at fault, by its name",
+    r"mute": "reports nothing",
+    r"brakes?": "common factor",
+    r"aloud": "logged, reported",
+    r"told(?! apart)": "report, called with, says",
+    r"(left|leaves?|leaving) behind": "the result of",
+    r"(?<!word )(?<!\" )in words(?!:)": "a message, text",
+    r"meets here": "settings",
+    r"hearsay|gossip": "is propagated",
+    r"duck typing": "type checks",
+}
+# The catalogue and the texts of recipes, and the pages made of them, get their words with their
+# new form; then these lines go.
+LATER = ("gdln_jax/recipes/", "docs/claims.md", "docs/gallery.md", "docs/gallery/")
+# A lower bound of a time, by the rate of arithmetic or of memory: a table's own term.
+ALLOWED = {r"(?<!\.)floors?": ("docs/benchmarks.md", "docs/benchmarks.py")}
+FRACTION = re.compile(r"(?<![\w.:+)\]}])\.\d")  # `:.2f` is a format
+
+
+def _files() -> list[str]:
+    kinds = ("*.py", "*.pyi", "*.jinja", "*.md", "*.ipynb")
+    places = ["gdln_jax", "docs", "notebooks"]
+    found = [p for place in places for kind in kinds for p in (ROOT / place).rglob(kind)]
+    found += [
+        ROOT / name
+        for name in ("README.md", "CONTRIBUTING.md", "tests/README.md", "pyproject.toml")
+    ]
+    names = sorted(path.relative_to(ROOT).as_posix() for path in found)
+    return [name for name in names if not name.startswith(LATER)]
+
+
+def _text(name: str) -> str:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    if name.endswith(".ipynb"):
+        text = "\n".join(
+            "".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "markdown"
+        )
+    return text
+
+
+def _words(text: str) -> str:
+    """`text` with the words of identifiers parted."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", text)
+
+
+def _uses(text: str, phrase: str) -> list[str]:
+    """The lines that have `phrase`."""
+    pattern = re.compile(rf"\b(?:{phrase})\b", re.IGNORECASE)
+    return [line.strip() for line in text.splitlines() if pattern.search(_words(line))]
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_no_private_language(phrase):
+    found = {
+        name: lines
+        for name in _files()
+        if name not in ALLOWED.get(phrase, ()) and (lines := _uses(_text(name), phrase))
+    }
+    assert not found, f"say {PHRASES[phrase]!r} instead"
+
+
+def test_numbers_have_their_zero():
+    found = {
+        name: lines
+        for name in _files()
+        if not name.endswith(".jinja")  # classes of a style sheet
+        and (lines := [line for line in _text(name).splitlines() if FRACTION.search(line)])
+    }
+    assert not found, "say 0.2, not .2"
+
+
+def test_a_phrase_is_seen_wherever_it_stands():
+    assert _uses("def _make_room(x):", r"rooms?")
+    assert _uses("class RoomError(Exception): pass", r"rooms?")
+    assert _uses("raise ValueError('mend it')", r"mend(s|ed|ing)?")
+    assert not _uses("the amendment of mushrooms", r"mend(s|ed|ing)?")
+    assert not _uses("jnp.floor(x)", r"(?<!\.)floors?")
+    assert _uses("the Floor above", r"(?<!\.)floors?")
+    assert FRACTION.search("below .7")
+    assert not FRACTION.search("0.7, x[...].5, 1.5, f'{x:.2f} {x:+.1f}'")
