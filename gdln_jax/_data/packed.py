@@ -92,9 +92,11 @@ class Stage(eqx.Module):
         gate = np.ones(size) if self.gate is None else np.asarray(self.gate)[..., 0].ravel()
         edge = numbers(self.edge, self.shape[0])
         return ActivePairs(
-            numbers(self.source, size), np.repeat(edge, self.shape[1]), gate,
+            numbers(self.source, size),
+            np.repeat(edge, self.shape[1]),
+            gate,
             numbers(self.target, size),
-        )  # fmt: skip
+        )
 
 
 def numbers(index: Int[Array, "..."] | None, count: int) -> np.ndarray:

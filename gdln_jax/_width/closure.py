@@ -233,9 +233,15 @@ class _Growth:
         """Sizes by formula."""
         ends = {k: self.frames[k].shape[1] for k in self.graph.nodes if k not in self.grown}
         return ends | expected_sizes(
-            self.graph, self.grown, self.inner, self.seeds, self.start, self.probes, self._by,
+            self.graph,
+            self.grown,
+            self.inner,
+            self.seeds,
+            self.start,
+            self.probes,
+            self._by,
             10 * self.tol,
-        )  # fmt: skip
+        )
 
 
 def _norm(block: Matrix) -> float:

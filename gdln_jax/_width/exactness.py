@@ -148,10 +148,17 @@ def _updated(
     """Weights of each start after three updates."""
     net = small_net(graph, starts, dtype)
     end = jax.vmap(
-        lambda one: train(
-            one, data, optimizer=optimizer, steps=_STEPS, loss=loss, save_every=_STEPS,
-            keep_models=False,
-        ).final
-    )(net)  # fmt: skip
+        lambda one: (
+            train(
+                one,
+                data,
+                optimizer=optimizer,
+                steps=_STEPS,
+                loss=loss,
+                save_every=_STEPS,
+                keep_models=False,
+            ).final
+        )
+    )(net)
     arrays = {name: np.asarray(w, np.float64) for name, w in end.weights.items()}
     return [{name: w[i] for name, w in arrays.items()} for i in range(len(starts))]

@@ -73,9 +73,11 @@ def look(graph: Graph, data: GatedData | PackedData, tol: float) -> tuple[Seen, 
                 parts = [k.get(edge.name, np.zeros(len(x), bool)) for x, k in arrays.values()]
                 use[edge.name] = np.concatenate(parts)
     seen = Seen(
-        inputs, use, frozenset(every),
+        inputs,
+        use,
+        frozenset(every),
         {k: np.concatenate([np.zeros((0, graph.nodes[k])), *v]) for k, v in targets.items()},
-    )  # fmt: skip
+    )
     return seen, tables
 
 

@@ -19,9 +19,13 @@ Measure = Callable[..., Any]
 
 
 def shared(
-    fn: Measure, small: GatedNetwork, data: Data, span: bool, node: str | None,
+    fn: Measure,
+    small: GatedNetwork,
+    data: Data,
+    span: bool,
+    node: str | None,
     followed: Callable[[str], np.ndarray],
-) -> Any:  # fmt: skip
+) -> Any:
     """A measure that is the same for both networks; `NotImplemented` if it is none of them."""
     if fn is mse or (fn is cross_entropy and not span):
         return _over(lambda net: fn(net, data), small)

@@ -82,16 +82,24 @@ def reduce_width(
 
     def refine() -> WidthReduction:
         return reduce_width(
-            net, data, outputs=outputs, tol=tol, on_open="truncate",
+            net,
+            data,
+            outputs=outputs,
+            tol=tol,
+            on_open="truncate",
             rounds=max(one.rounds for one in found) + 1,
-        )  # fmt: skip
+        )
 
     if options.limits.max_size is not None and len({one.rounds for one in found}) > 1:
         # The same number of rounds for all seeds, so that one round more is one for each.
         return reduce_width(
-            net, data, outputs=outputs, tol=tol, on_open="truncate",
+            net,
+            data,
+            outputs=outputs,
+            tol=tol,
+            on_open="truncate",
             rounds=min(one.rounds for one in found if not one.closed),
-        )  # fmt: skip
+        )
     return _assembled(net, data, tables, found, options.span, refine)
 
 

@@ -197,9 +197,17 @@ class WidthReduction:
 
         def run(net: GatedNetwork, data: Data, look: Callable | None, keep: bool | None) -> Any:
             return train(
-                net, data, optimizer=optimizer, steps=steps, loss=loss, save_every=save_every,
-                batch_size=batch_size, key=key, measure=look, keep_models=keep,
-            )  # fmt: skip
+                net,
+                data,
+                optimizer=optimizer,
+                steps=steps,
+                loss=loss,
+                save_every=save_every,
+                batch_size=batch_size,
+                key=key,
+                measure=look,
+                keep_models=keep,
+            )
 
         def factor(t: float) -> Factor:
             return descent_factor(self.net, optimizer, round(t))
@@ -241,15 +249,22 @@ class WidthReduction:
                 return loss(here, packed), None if look is None else look(here)
 
             done = gradient_flow(
-                net, packed, ts, loss=Decayed(loss, jnp.asarray(decay)), measure=both,
-                keep_models=look is None if keep is None else keep, **given,
-            )  # fmt: skip
+                net,
+                packed,
+                ts,
+                loss=Decayed(loss, jnp.asarray(decay)),
+                measure=both,
+                keep_models=look is None if keep is None else keep,
+                **given,
+            )
             assert done.measured is not None
             losses, seen = done.measured
             return eqx.tree_at(
-                lambda d: (d.losses, d.measured), done, (losses, seen),
+                lambda d: (d.losses, d.measured),
+                done,
+                (losses, seen),
                 is_leaf=lambda leaf: leaf is done.measured,
-            )  # fmt: skip
+            )
 
         return self._run(run, measure, keep_models, lambda t: flow_factor(decay, t, tau))
 

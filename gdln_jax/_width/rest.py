@@ -106,11 +106,18 @@ def descent_factor(
         return 1.0
     ones = jax.tree.map(lambda stack: jnp.ones((1, *stack.shape[-3:-2], 1, 1), stack.dtype), net)
     end = jax.vmap(
-        lambda one: train(
-            one, None, optimizer=optimizer, steps=steps, loss=_nothing, save_every=steps,
-            keep_models=False,
-        ).final
-    )(ones)  # fmt: skip
+        lambda one: (
+            train(
+                one,
+                None,
+                optimizer=optimizer,
+                steps=steps,
+                loss=_nothing,
+                save_every=steps,
+                keep_models=False,
+            ).final
+        )
+    )(ones)
     found = {edge.name: float(end.weights[edge.name][0, 0, 0]) for edge in net.graph.edges}
     if not all(math.isfinite(value) for value in found.values()):
         raise ValueError(

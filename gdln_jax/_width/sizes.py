@@ -100,10 +100,15 @@ def expected_sizes(
             ranks[name] = None if found is None else {**found}
         else:
             q = _frame_rank(graph, edges, probes, maps, tol)
-            ranks[name] = None if q is None else {
-                v: min(q, sums[v]) + _outside(v, q, graph, edges, seeds, start, probes, maps, tol)
-                for v in ends
-            }  # fmt: skip
+            ranks[name] = (
+                None
+                if q is None
+                else {
+                    v: min(q, sums[v])
+                    + _outside(v, q, graph, edges, seeds, start, probes, maps, tol)
+                    for v in ends
+                }
+            )
     sizes: dict[str, int | None] = {}
     for node in grown:
         if node in of:
@@ -233,8 +238,9 @@ def _walk(tree: Sequence[Edge], start: str, end: str) -> list[tuple[Edge, bool]]
     while end not in ways:
         for edge in tree:
             for here, there, back in (
-                (edge.source, edge.target, False), (edge.target, edge.source, True)
-            ):  # fmt: skip
+                (edge.source, edge.target, False),
+                (edge.target, edge.source, True),
+            ):
                 if here in ways and there not in ways:
                     ways[there] = [*ways[here], (edge, back)]
     return ways[end]

@@ -77,9 +77,13 @@ def kink_level(
 
 
 def gates_of(
-    utility: Utility, w: Float[np.ndarray, "unit x"], a: Float[np.ndarray, "unit y"],
-    log_size: Float[np.ndarray, " unit"], kinks: Bool[np.ndarray, "unit n"], t: float,
-) -> DormantGates:  # fmt: skip
+    utility: Utility,
+    w: Float[np.ndarray, "unit x"],
+    a: Float[np.ndarray, "unit y"],
+    log_size: Float[np.ndarray, " unit"],
+    kinks: Bool[np.ndarray, "unit n"],
+    t: float,
+) -> DormantGates:
     """Sort units by gate after a flow of time `t`."""
     on = (w @ utility.examples.x.T > 0) & ~kinks
     both, place = np.unique(np.concatenate([on, kinks], axis=1), axis=0, return_inverse=True)

@@ -177,9 +177,13 @@ class Utility:
         return Gate(on, kink, modes) if good else None
 
     def kinks(
-        self, w: Float[np.ndarray, " x"], a: Float[np.ndarray, " y"], rate: float,
-        on: Bool[np.ndarray, " n"], kink: Bool[np.ndarray, " n"],
-    ) -> Kinks:  # fmt: skip
+        self,
+        w: Float[np.ndarray, " x"],
+        a: Float[np.ndarray, " y"],
+        rate: float,
+        on: Bool[np.ndarray, " n"],
+        kink: Bool[np.ndarray, " n"],
+    ) -> Kinks:
         """Whether the examples on the kink can hold a unit of this direction.
 
         For |w| = |a| = 1, g = M_D^T a - rate w has to be sum_Z b_i x_i with 0 < b_i < -c_i,
@@ -203,9 +207,11 @@ def _off_the_span(
 
 
 def _held(
-    x: Float[np.ndarray, "kink x"], pull: Float[np.ndarray, " x"],
-    push: Float[np.ndarray, " kink"], rate: float,
-) -> Kinks:  # fmt: skip
+    x: Float[np.ndarray, "kink x"],
+    pull: Float[np.ndarray, " x"],
+    push: Float[np.ndarray, " kink"],
+    rate: float,
+) -> Kinks:
     if not len(x):
         return Kinks(float(np.linalg.norm(pull) / rate), np.inf)
     best = np.linalg.lstsq(x.T, pull, rcond=1e-9)[0]
@@ -218,11 +224,12 @@ def _held(
     upper = np.block([[-np.eye(n), ones], [np.eye(n), ones]])
     found = linprog(
         np.append(np.zeros(n), -1.0),
-        A_ub=upper / rate, b_ub=np.append(np.zeros(n), push) / rate,
+        A_ub=upper / rate,
+        b_ub=np.append(np.zeros(n), push) / rate,
         A_eq=np.append(_basis(x) @ x.T, np.zeros((len(_basis(x)), 1)), axis=1),
         b_eq=_basis(x) @ (x.T @ best),
         bounds=(None, None),
-    )  # fmt: skip
+    )
     return Kinks(error, float(found.x[-1]) if found.success else -np.inf)
 
 
