@@ -341,11 +341,19 @@ def start_row(quick: bool) -> list[Row]:
     return measure(quick)
 
 
+def width_row(quick: bool) -> list[Row]:
+    """The small network behind a chain of 16384 units a layer."""
+    from benchmarks.width import measure
+
+    return measure(quick)
+
+
 JOBS = {
     "routing": Job(training_row),
     "initialisation": Job(initialisation_row),
     "reduced": Job(reduced_row, x64=True),
     "image": Job(image_row, cores=1),
     "gradient": Job(gradient_row),
+    "width": Job(width_row),
     "start": Job(start_row),
 }

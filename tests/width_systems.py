@@ -200,6 +200,30 @@ def loss_and_gradient(weights, d, cross_entropy=False):
     return loss, gradient, delta
 
 
+def kernel(weights, d):
+    """Tangent kernel (example, output, example, output), outputs side by side."""
+    h = forward(weights, d)
+    rows = []
+    n, ends = len(d.weights), [(v, k) for v in d.targets for k in range(h[v].shape[1])]
+    for example in range(n):
+        for end, unit in ends:
+            one = Arrays(
+                d.graph,
+                {k: x[[example]] for k, x in d.inputs.items()},
+                {v: np.zeros((1, h[v].shape[1])) for v in d.targets},
+                {k: g[[example]] for k, g in d.gates.items()},
+                np.ones(1),
+            )
+            # The gradient of half the squared distance to h - e_k is that of h_k.
+            for v in d.targets:
+                one.targets[v][0] = h[v][example]
+            one.targets[end][0, unit] -= 1.0
+            gradient = loss_and_gradient(weights, one)[1]
+            rows.append(np.concatenate([g.ravel() for g in gradient.values()]))
+    rows = np.array(rows)
+    return (rows @ rows.T).reshape(n, len(ends), n, len(ends))
+
+
 def descend(weights, d, steps, update, *, batches=None, cross_entropy=False):
     """Losses at steps 0 ... steps, and the weights at the end.
 
