@@ -39,8 +39,10 @@ def systems():
 
 
 def main():
-    print("| system | init | N_h | projected per edge | one number a mode | expected | fit "
-          "| width-reduced |")  # fmt: skip
+    print(
+        "| system | init | N_h | projected per edge | one number a mode | expected | fit "
+        "| width-reduced |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     for name, width, task in systems():
         reduction = gdln.reduce(task.graph, task.data)
@@ -72,9 +74,13 @@ def report(name, kind, width, reduction, packed, init, std, rate):
             errors[key].append(half_time(ts[: len(ts) // 2 : 2], curve) / true - 1)
         small = reduced(net, packed)
         again = gdln.train(
-            small.net, small.data, optimizer=optimizer, steps=12_000, save_every=8,
+            small.net,
+            small.data,
+            optimizer=optimizer,
+            steps=12_000,
+            save_every=8,
             keep_models=False,
-        )  # fmt: skip
+        )
         errors["reduced"].append(half_time(ts, again.losses) / true - 1)
     least = {"reduced": ".0e"}
     cells = [

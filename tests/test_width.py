@@ -385,8 +385,9 @@ def test_packed_data_reduce_too():
     for net in (dense.net, packed.net):
         assert abs(gdln.mse(net, packed.data) - gdln.mse(system.net, data)) < 1e-13
     for name, frame in dense.frames.items():
-        np.testing.assert_allclose(packed.frames[name] @ packed.frames[name].T, frame @ frame.T,
-                                   atol=1e-12)  # fmt: skip
+        np.testing.assert_allclose(
+            packed.frames[name] @ packed.frames[name].T, frame @ frame.T, atol=1e-12
+        )
     with pytest.raises(ValueError, match="needs a reduction of GatedData"):
         packed.followed("h")
 
@@ -443,24 +444,32 @@ EXACT = {
     "NS5, momentum": (ws.momentum(0.005, 0.95, decay=0.01, rule=ws.newton_schulz), 25, 1e-12),
     "NS5, momentum, long": (ws.momentum(0.005, 0.95, rule=ws.newton_schulz), 100, 1e-11),
     "over the Frobenius norm": (
-        ws.per_matrix(lambda g: g / (np.linalg.norm(g) + 1e-12), 0.02), 100, 1e-11
+        ws.per_matrix(lambda g: g / (np.linalg.norm(g) + 1e-12), 0.02),
+        100,
+        1e-11,
     ),
     "Shampoo": (ws.shampoo(0.02), 100, 1e-12),
-}  # fmt: skip
+}
 INEXACT = {
     "polar without a threshold": (
-        ws.momentum(0.005, 0.95, rule=lambda g: ws.polar(g, 0.0)), 25, 1e-8
+        ws.momentum(0.005, 0.95, rule=lambda g: ws.polar(g, 0.0)),
+        25,
+        1e-8,
     ),
     "over the root mean square entry": (
-        ws.per_matrix(lambda g: 0.02 * g / (np.sqrt(np.mean(g**2)) + 1e-12), 1.0), 25, 1e-6
+        ws.per_matrix(lambda g: 0.02 * g / (np.sqrt(np.mean(g**2)) + 1e-12), 1.0),
+        25,
+        1e-6,
     ),
     "L2 inside a normalised rule": (
-        ws.per_matrix(lambda g: g / (np.linalg.norm(g) + 1e-12), 0.02, l2=0.1), 25, 1e-6
+        ws.per_matrix(lambda g: g / (np.linalg.norm(g) + 1e-12), 0.02, l2=0.1),
+        25,
+        1e-6,
     ),
     "LARS": (ws.lars(0.01), 25, 1e-6),
     "Adam": (ws.adam(0.01), 25, 1e-6),
     "sign": (ws.per_matrix(np.sign, 0.01), 25, 1e-6),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", [*EXACT, *INEXACT])
@@ -635,9 +644,18 @@ def gauss_graph(width):
     """Normal maps around a triangle of hidden nodes with a double edge, gated."""
     graph = gdln.Graph(
         {"x0": 3, "x1": 2, "a": width, "b": width, "c": width, "y0": 2, "y1": 3},
-        [("x0", "a"), ("x1", "b"), ("a", "b"), ("a", "b", "again"), ("a", "c"), ("b", "c"),
-         ("b", "y0"), ("c", "y1"), ("x1", "c")],
-    )  # fmt: skip
+        [
+            ("x0", "a"),
+            ("x1", "b"),
+            ("a", "b"),
+            ("a", "b", "again"),
+            ("a", "c"),
+            ("b", "c"),
+            ("b", "y0"),
+            ("c", "y1"),
+            ("x1", "c"),
+        ],
+    )
     rng = np.random.default_rng(18)
     data = gdln.GatedData(
         {"x0": rng.standard_normal((6, 3)), "x1": rng.standard_normal((6, 2))},

@@ -7,12 +7,14 @@ import numpy as np
 
 import gdln_jax as gdln
 
-HIERARCHY = np.array([
-    [1.5, 1.0, 0.0, 0.75, 0.0, 0.0, 0.0],
-    [1.5, 1.0, 0.0, 0.0, 0.75, 0.0, 0.0],
-    [1.5, 0.0, 1.0, 0.0, 0.0, 0.75, 0.0],
-    [1.5, 0.0, 1.0, 0.0, 0.0, 0.0, 0.75],
-])  # fmt: skip
+HIERARCHY = np.array(
+    [
+        [1.5, 1.0, 0.0, 0.75, 0.0, 0.0, 0.0],
+        [1.5, 1.0, 0.0, 0.0, 0.75, 0.0, 0.0],
+        [1.5, 0.0, 1.0, 0.0, 0.0, 0.75, 0.0],
+        [1.5, 0.0, 1.0, 0.0, 0.0, 0.0, 0.75],
+    ]
+)
 
 
 class System(NamedTuple):
@@ -83,8 +85,10 @@ def random_dag(seed, framed, width=48):
     data = gdln.GatedData(
         {"x0": rng.standard_normal((n, 3)), "x1": rng.standard_normal((n, 2))},
         {"y0": rng.standard_normal((n, 2)), "y1": rng.standard_normal((n, 3))},
-        node_gates, gates, rng.uniform(0.2, 1.0, n),
-    )  # fmt: skip
+        node_gates,
+        gates,
+        rng.uniform(0.2, 1.0, n),
+    )
     return System(graph, weights, data)
 
 

@@ -98,14 +98,28 @@ def _losses(ax: Axes, data: xr.Dataset, facts: dict[str, Any]) -> None:
         share, side = _NAMES[name]
         at = int(share * step[-1])
         up = 0.55 if side == "center" else 1.0
-        ax.annotate(name, (step[at], up * wide[at] / wide[0]), ha=side,
-                    va="top" if side == "center" else "bottom" if side == "left" else "top",
-                    color=colour)  # fmt: skip
+        ax.annotate(
+            name,
+            (step[at], up * wide[at] / wide[0]),
+            ha=side,
+            va="top" if side == "center" else "bottom" if side == "left" else "top",
+            color=colour,
+        )
     worst = max(facts["gap"].values())
-    ax.text(0.03, 0.03, f"wide, N = {widest}: colour\nits small network: dashed\n"
-            f"distance at most {worst:.0e} L(0)", transform=ax.transAxes, va="bottom")  # fmt: skip
-    ax.set(xlabel="step of gradient descent", ylabel="loss $L/L(0)$", xlim=(0, step[-1]),
-           yscale="log", ylim=(1e-7, 3))  # fmt: skip
+    ax.text(
+        0.03,
+        0.03,
+        f"wide, N = {widest}: colour\nits small network: dashed\ndistance at most {worst:.0e} L(0)",
+        transform=ax.transAxes,
+        va="bottom",
+    )
+    ax.set(
+        xlabel="step of gradient descent",
+        ylabel="loss $L/L(0)$",
+        xlim=(0, step[-1]),
+        yscale="log",
+        ylim=(1e-7, 3),
+    )
 
 
 def _sizes(ax: Axes, data: xr.Dataset) -> None:
@@ -116,14 +130,28 @@ def _sizes(ax: Axes, data: xr.Dataset) -> None:
     for (name, (colour, marker)), shift in zip(_LOOK.items(), (0.88, 1.0, 1.14), strict=True):
         here = data.sel(system=name)
         label = f"{name}: {int(here['size_drawn'][-1])}"
-        ax.plot(drawn * shift, here["size_drawn"], marker, color=colour, markersize=4,
-                fillstyle="none", label=label)  # fmt: skip
+        ax.plot(
+            drawn * shift,
+            here["size_drawn"],
+            marker,
+            color=colour,
+            markersize=4,
+            fillstyle="none",
+            label=label,
+        )
         ax.plot(width * shift, here["size"], marker, color=colour, markersize=4)
         plot.curve(ax, limits, [float(here["expected"][-1])] * 2, theory=True, linewidth=0.8)
-    ax.set(xlabel="width $N$", ylabel="dimensions used", xscale="log", yscale="log", xlim=limits,
-           ylim=(5, 1.3 * limits[1]))  # fmt: skip
-    ax.legend(loc="upper left", title="full: computed; open: drawn; dashed: formula",
-              alignment="left")  # fmt: skip
+    ax.set(
+        xlabel="width $N$",
+        ylabel="dimensions used",
+        xscale="log",
+        yscale="log",
+        xlim=limits,
+        ylim=(5, 1.3 * limits[1]),
+    )
+    ax.legend(
+        loc="upper left", title="full: computed; open: drawn; dashed: formula", alignment="left"
+    )
 
 
 def _rounds(ax: Axes, data: xr.Dataset, facts: dict[str, Any]) -> None:
@@ -131,15 +159,25 @@ def _rounds(ax: Axes, data: xr.Dataset, facts: dict[str, Any]) -> None:
     colours = [colour for colour, _ in _LOOK.values()]
     for k, gain in enumerate(data["gain"].values):
         here = data.sel(gain=gain)
-        ax.plot(rounds, np.maximum(here["truncated_gap"], 1e-16), _MARKERS[k % 5],
-                color=colours[k % 3], fillstyle="none", label=f"gain {gain:g}")  # fmt: skip
-        plot.curve(ax, rounds, np.maximum(here["truncated_estimate"], 1e-16), theory=True,
-                   linewidth=0.8)  # fmt: skip
+        ax.plot(
+            rounds,
+            np.maximum(here["truncated_gap"], 1e-16),
+            _MARKERS[k % 5],
+            color=colours[k % 3],
+            fillstyle="none",
+            label=f"gain {gain:g}",
+        )
+        plot.curve(
+            ax, rounds, np.maximum(here["truncated_estimate"], 1e-16), theory=True, linewidth=0.8
+        )
     ax.set(xlabel="rounds $K$", ylabel="distance of losses / $L(0)$", yscale="log")
     ax.set_xticks(rounds)
     ax.set_ylim(1e-17, 10)
-    ax.legend(loc="lower left", title=f"dashed: estimate\n(factor {facts['factor']:.2f})",
-              alignment="left")  # fmt: skip
+    ax.legend(
+        loc="lower left",
+        title=f"dashed: estimate\n(factor {facts['factor']:.2f})",
+        alignment="left",
+    )
 
 
 def _cost(ax: Axes, data: xr.Dataset, values: xr.DataArray, label: str) -> None:
@@ -147,10 +185,12 @@ def _cost(ax: Axes, data: xr.Dataset, values: xr.DataArray, label: str) -> None:
     width = data["width"].values
     here = values.sel(system="chain")
     for network, colour, style in (
-        ("wide", COLOURS["untrained"], "s-"), ("small", COLOURS["trained"], "o--")
-    ):  # fmt: skip
-        ax.plot(width, here.sel(network=network), style, color=colour, fillstyle="none",
-                label=network)  # fmt: skip
+        ("wide", COLOURS["untrained"], "s-"),
+        ("small", COLOURS["trained"], "o--"),
+    ):
+        ax.plot(
+            width, here.sel(network=network), style, color=colour, fillstyle="none", label=network
+        )
     ax.set(xlabel="width $N$", ylabel=label, xscale="log", yscale="log")
     ax.set_xticks(width, [str(n) for n in width])
     ax.minorticks_off()

@@ -22,12 +22,14 @@ from gdln_jax.recipes._run import Told, perform
 from gdln_jax.recipes._width_figure import dataset, draw
 
 # Items by features, three levels of a hierarchy of strengths 1.5, 1 and .75; inputs are 2 I.
-_FEATURES = np.array([
-    [1.5, 1.0, 0.0, 0.75, 0.0, 0.0, 0.0],
-    [1.5, 1.0, 0.0, 0.0, 0.75, 0.0, 0.0],
-    [1.5, 0.0, 1.0, 0.0, 0.0, 0.75, 0.0],
-    [1.5, 0.0, 1.0, 0.0, 0.0, 0.0, 0.75],
-])  # fmt: skip
+_FEATURES = np.array(
+    [
+        [1.5, 1.0, 0.0, 0.75, 0.0, 0.0, 0.0],
+        [1.5, 1.0, 0.0, 0.0, 0.75, 0.0, 0.0],
+        [1.5, 0.0, 1.0, 0.0, 0.0, 0.75, 0.0],
+        [1.5, 0.0, 1.0, 0.0, 0.0, 0.0, 0.75],
+    ]
+)
 # Loss of the wide chain 4-32-32-7 after 60 steps at rate .05, from default_rng(20) as in
 # `_reference`: plain NumPy, independent of this package (reference/beyond.json, `width`).
 REFERENCE_LOSS = 0.01980122279
@@ -265,48 +267,70 @@ def _reference() -> tuple[float, tuple[int, ...]]:
 def check(options: Options, runs: Runs) -> tuple[list[Check], dict[str, Any]]:
     """All assertions, and the numbers that text and picture quote."""
     facts = _facts(runs)
-    named = {"chain": "orthogonal chain", "gated graph": "orthogonal gated graph",
-             "two layers": "two normal layers"}  # fmt: skip
+    named = {
+        "chain": "orthogonal chain",
+        "gated graph": "orthogonal gated graph",
+        "two layers": "two normal layers",
+    }
     checks = [
         Check.below(
-            f"{named[name]}: loss of the wide - of the small network, / L(0)", facts["gap"][name],
-            1e-12, f"widths {', '.join(map(str, options.widths))}; {_STEPS} steps",
+            f"{named[name]}: loss of the wide - of the small network, / L(0)",
+            facts["gap"][name],
+            1e-12,
+            f"widths {', '.join(map(str, options.widths))}; {_STEPS} steps",
         )
         for name in _SYSTEMS
-    ]  # fmt: skip
+    ]
     checks.append(
         Check.near(
-            "sizes of hidden nodes - formula of 8.3, sum of differences", facts["sizes_off"], 0.0,
-            0.0, f"{facts['sizes']['chain']} and {facts['sizes']['gated graph']} at every width",
+            "sizes of hidden nodes - formula of 8.3, sum of differences",
+            facts["sizes_off"],
+            0.0,
+            0.0,
+            f"{facts['sizes']['chain']} and {facts['sizes']['gated graph']} at every width",
         )
-    )  # fmt: skip
+    )
     if runs.ten is not None:
         wide, small = runs.ten
         checks.append(
             Check.below(
                 f"ten steps at width {options.wide}: loss of the wide - of the small network",
-                np.abs(wide - small).max() / wide[0], 1e-12, "over L(0)",
+                np.abs(wide - small).max() / wide[0],
+                1e-12,
+                "over L(0)",
             )
-        )  # fmt: skip
+        )
     checks += [
         Check.between(
-            "truncation: least fall of the distance per round", facts["fall"], 10.0, 1e6,
+            "truncation: least fall of the distance per round",
+            facts["fall"],
+            10.0,
+            1e6,
             "from one round on, above 1e-13",
         ),
         Check.below(
-            "truncation: error estimate against the distance, worst factor", facts["factor"], 1.5,
+            "truncation: error estimate against the distance, worst factor",
+            facts["factor"],
+            1.5,
             "|L_K - L_(K+1)|, an estimate; above 1e-13",
         ),
         Check.between(
-            "truncation: least leak, which is no measure of its error", facts["leak"], 0.1, 1.0,
+            "truncation: least leak, which is no measure of its error",
+            facts["leak"],
+            0.1,
+            1.0,
             f"while the distance falls to {facts['last']:.0e}",
         ),
         Check.between(
-            "Adam: distance in 25 steps, over L(0)", runs.adam, 1e-3, 10.0, "refused by .train",
+            "Adam: distance in 25 steps, over L(0)",
+            runs.adam,
+            1e-3,
+            10.0,
+            "refused by .train",
         ),
         Check.near("reference: loss after 60 steps", runs.reference[0], REFERENCE_LOSS, 1e-10),
         Check.near("reference: sizes, sum", sum(runs.reference[1]), 22, 0.0, "11 and 11"),
-    ]  # fmt: skip
+    ]
     return checks, facts
 
 
@@ -321,8 +345,9 @@ def _facts(runs: Runs) -> dict[str, Any]:
             for p in here
             for size, wanted in zip(p.sizes, p.expected, strict=True)
         )
-        off += sum(abs(size - sizes[name]) for (one, _), (_, size) in runs.drawn.items()
-                   if one == name)  # fmt: skip
+        off += sum(
+            abs(size - sizes[name]) for (one, _), (_, size) in runs.drawn.items() if one == name
+        )
     falls, factors = [], []
     for one in runs.truncated.values():
         seen = one.gap > 1e-13
