@@ -60,6 +60,7 @@ from gdln_jax._reduction.times import PathModes, crossing
 
 # One number, one per mode, or edge -> either (coupled: or a matrix).
 StrengthsLike = ArrayLike | Sequence[float] | Mapping | ModeStrengths | MatrixStrengths
+Read = Callable[[PyTree], ModeStrengths | MatrixStrengths]
 _MODES = ("raise", "warn", "coupled")
 
 
@@ -276,7 +277,7 @@ class Reduction(SeveralArrays, eqx.Module):
         Callable[..., Array],
         PyTree,
         Array | None,
-        Callable[..., ModeStrengths | MatrixStrengths],
+        Read,
     ]:
         """Start, loss, its data, the scale of the start, and how to read strengths."""
         start = self.strengths_of(b0)
