@@ -18,7 +18,6 @@ from jaxtyping import Array, Float, Int, PyTree
 from gdln_jax._checks import Instead, is_concrete
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.schedule import Schedule
-from gdln_jax._graph import Graph
 from gdln_jax._network.edges import EdgeArrays
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._version import __version__
