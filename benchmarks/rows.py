@@ -341,11 +341,42 @@ def start_row(quick: bool) -> list[Row]:
     return measure(quick)
 
 
-def width_row(quick: bool) -> list[Row]:
-    """The small network behind a chain of 16384 units a layer."""
-    from benchmarks.width import measure
+def predict_row(quick: bool) -> list[Row]:
+    """Gates of a ReLU network from its data, in float64 NumPy on one core."""
+    from sklearn.datasets import load_digits
 
-    return measure(quick)
+    import gdln_jax as gdln
+    from benchmarks import measuring
+
+    r = np.random.default_rng(2)
+    x, y = r.normal(size=(40, 5)), r.normal(size=(40, 3))
+    images, labels = load_digits(return_X_y=True)
+    contexts = gdln.tasks.semantic_contexts(3, pathways="none").data
+    given = {
+        "two stages of C = 3, 60 units": (contexts, 2),
+        "two stages of Gaussian targets 40 x 5 -> 3, 60 units": (
+            gdln.GatedData({"x": x}, {"y": y}), 2,
+        ),
+        "one stage of 100 digits, 60 units": (
+            gdln.GatedData({"x": images[:100] / 16}, {"y": np.eye(10)[labels[:100]]}), 1,
+        ),
+    }  # fmt: skip
+    rows = []
+    for sizes, (data, stages) in given.items():
+        units = 10 if quick else 60
+
+        def ours(data=data, stages=stages, units=units):
+            return gdln.relu.predict_gates(data, units=units, stages=stages)
+
+        cold, _ = measuring.seconds(ours)
+        warm, found = measuring.seconds(ours)
+        rows.append(
+            Row(
+                "gates of a ReLU network from data alone", sizes, "none", cold, warm,
+                limit=None if quick else 5.0, note=f"{len(found.times)} stages, {found.stop}.",
+            )
+        )  # fmt: skip
+    return rows
 
 
 JOBS = {
@@ -354,6 +385,6 @@ JOBS = {
     "reduced": Job(reduced_row, x64=True),
     "image": Job(image_row, cores=1),
     "gradient": Job(gradient_row),
-    "width": Job(width_row),
     "start": Job(start_row),
+    "predict": Job(predict_row, x64=True, cores=1),
 }

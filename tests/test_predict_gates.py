@@ -5,16 +5,23 @@ reference/beyond.json of this project's founding material (key `gates`): 100 uni
 batch descent in float64 at std 1e-8 and 1e-12, T the slope of the time of a drop against ln(1/std).
 """
 
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from matplotlib.figure import Figure
 from numpy.testing import assert_allclose
 from scipy.integrate import quad
 
 import gdln_jax as gdln
 from gdln_jax import relu
+from gdln_jax.recipes import predict
 from gdln_jax.relu import _descent
 
 
@@ -23,6 +30,7 @@ def plain(task: gdln.tasks.Task) -> gdln.GatedData:
     return task.data
 
 
+CHECKOUT = Path(__file__).resolve().parent.parent
 XOR = plain(gdln.tasks.xor(gating="none"))
 S_XOR = np.sqrt(2) / 4
 
@@ -121,13 +129,14 @@ def test_a_flow_conserves_what_it_has_to_and_climbs_the_utility():
     assert np.all(gain[2] > gain[1])
 
 
-# Trained at lr .04, std 1e-5, N = 128, seeds 0 to 4: share of units on for one example (threshold
-# .1) in the output; reference key `shares`.
+# Trained here at lr .01, 4,800 steps, std 1e-5, N = 128, seeds 0 to 4: share of units on for one
+# example (threshold .1) in the output. The reference's (key `shares`, lr .04) agree to .0025 but
+# for one, .654 at .86, where the kinks make units lose more at the larger step.
 SHARES = {
-    0.78: [0.867, 0.875, 0.913, 0.884, 0.8],
-    0.82: [0.76, 0.768, 0.8, 0.771, 0.632],
-    0.86: [0.621, 0.625, 0.654, 0.616, 0.462],
-    0.95: [0.262, 0.213, 0.238, 0.267, 0.183],
+    0.78: [0.8674, 0.8753, 0.9126, 0.8824, 0.7994],
+    0.82: [0.7607, 0.7688, 0.8002, 0.7714, 0.6326],
+    0.86: [0.6206, 0.6245, 0.6616, 0.6186, 0.4609],
+    0.95: [0.2595, 0.2114, 0.2358, 0.2644, 0.1811],
 }
 
 
@@ -143,7 +152,7 @@ def test_shares_of_rival_gates_are_those_of_trained_networks(delta):
         assert single.sum() == 4
         assert len(gates.rates) == 6
         # From the same initial weights; over seeds the shares scatter by .03 to .08.
-        assert gates.shares(1e-5)[single].sum() == pytest.approx(trained, abs=0.0125)
+        assert gates.shares(1e-5)[single].sum() == pytest.approx(trained, abs=0.01)
 
 
 def test_rivals_separate_as_the_start_gets_smaller():
@@ -283,7 +292,7 @@ def test_all_three_drops_of_the_contexts_and_seeds_agree():
     assert_allclose(found.plateaus, [0.6875, 0.53125, 0.38542], atol=1e-3)
     # Trained: 0.9342, 2.1914, 2.645 (the limit is 1 % earlier), .6875, .5309, .3854.
     assert_allclose(found.times, [0.93422, 2.19137, 2.64451], rtol=0.012)
-    for seed in range(1, 4):
+    for seed in range(1, 3):
         other = relu.predict_gates(contexts(3), units=60, stages=2, seed=seed)
         assert_allclose(other.times, found.times[:2], atol=1e-4)
         assert_allclose(other.plateaus, found.plateaus[:2], atol=1e-4)
@@ -453,6 +462,7 @@ def test_the_gated_network_of_predicted_gates_imitates_xor():
     predicted = relu.predict_gates(XOR, std=std, units=200)
     end = rate * steps / np.log(1 / std)
     gaps = []
+    assert isinstance(runs.measured, relu.Snapshots)
     for shots in (runs.measured, predicted.snapshots_until(end)):
         modules = gdln.discover_gates(shots, k=4)
         assert sorted(map(tuple, modules.gates)) == sorted(map(tuple, np.eye(4)))
@@ -465,16 +475,22 @@ def test_the_gated_network_of_predicted_gates_imitates_xor():
     assert gaps[1] <= 1.3 * gaps[0] + 0.006
 
 
+def trajectory(ts: jax.Array, losses: jax.Array, net: gdln.ReLUNetwork) -> gdln.Trajectory:
+    return gdln.Trajectory(
+        ts=ts, losses=losses, status=jnp.array(0), stats={}, models=None, final=net, measured=None
+    )
+
+
 def test_crossings_are_times_in_the_middle_between_plateaus():
     found = relu.predict_gates(margin(0.6, [0.1, 0.4, 0.3, 0.2]))
     net = relu.ReLUNetwork([np.ones((2, 3)), np.ones((1, 2))])
     made = jnp.array([0.5, 0.45, 0.35, 0.3, 0.3, 0.12, 0.1, 0.01])
-    run = gdln.Trajectory(jnp.arange(8.0), made, None, net, None, jnp.array(0), {})
+    run = trajectory(jnp.arange(8.0), made, net)
     # Middles between 1, .6, .3, .1 and 0, of .5.
     wanted = np.interp([-0.4, -0.225, -0.1, -0.025], -made, np.arange(8.0))
     assert_allclose(found.crossings(run), wanted, atol=1e-4)
     assert_allclose(found.crossings(run, 0.1 * run.ts), 0.1 * wanted, atol=1e-5)
-    short = gdln.Trajectory(run.ts[:4], made[:4], None, net, None, run.status, {})
+    short = trajectory(run.ts[:4], made[:4], net)
     assert np.isnan(found.crossings(short)[2:]).all()
 
 
@@ -494,7 +510,8 @@ one = np.ones((1, 3))
 def trained(widths=(3, 4, 1), times=1, **how):
     net = relu.ReLUNetwork.init(widths, std=1e-3, key=jax.random.key(0), **how)
     losses = times * jnp.array([found.initial_loss, found.initial_loss / 2])
-    return gdln.Trajectory(jnp.arange(2.), losses, None, net, None, jnp.array(0), {})
+    return gdln.Trajectory(ts=jnp.arange(2.), losses=losses, status=jnp.array(0), stats={},
+        models=None, final=net, measured=None)
 
 attempts = [
     (lambda: predict_gates(zero), "targets['y'] is 0"),
@@ -534,3 +551,65 @@ attempts = [
 
 def test_what_is_not_covered_is_refused_with_the_reason(refused_plainly):
     refused_plainly(REFUSED)
+
+
+# ---------------------------------------------------------------- recipe and page
+@pytest.fixture(scope="module")
+def small():
+    options = predict.Options(
+        cases=("XoR", "margin 0.8"), seeds=2, deltas=(), crossing_units=100, imitated=()
+    )
+    return options, predict.simulate(options)
+
+
+@pytest.mark.slow
+def test_the_recipe_passes_and_each_of_its_checks_can_fail(small, monkeypatch):
+    options, runs = small
+    monkeypatch.setattr(predict, "simulate", lambda *_: runs)
+    result = predict.run(options)
+    names = {check.name for check in result.checks if check.passed}
+    assert result.passed, [check for check in result.checks if not check.passed]
+    assert "| XoR | 2.8284 |" in result.text
+    assert "rivals enter together" in result.text
+    assert isinstance(result.figure(), Figure)  # type: ignore[operator]
+    # Later than predicted, on another plateau, rivals missed; shares and gated networks apart.
+    xor, tie = runs.drops.values()
+    wrong = replace(
+        runs,
+        drops={
+            "XoR": replace(
+                xor,
+                prediction=eqx.tree_at(
+                    lambda p: (p.times, p.plateaus), xor.prediction,
+                    (1.02 * xor.prediction.times, xor.prediction.plateaus + 0.01),
+                ),
+            ),
+            "margin 0.8": replace(tie, prediction=xor.prediction),
+        },
+        shares=np.array([[[0.5, 0.52]] * 2]),
+        crossing=runs.crossing + 0.1,
+        gaps={"XoR": (np.full(2, 0.01), np.full(2, 0.02))},
+    )  # fmt: skip
+    checks, _ = predict.check(replace(options, deltas=(0.8,)), wrong)
+    failed = {check.name for check in checks if not check.passed}
+    assert names <= failed
+    assert len(failed) == len(names) + 2
+
+
+def test_options_of_the_recipe_are_checked():
+    with pytest.raises(ValueError, match="cases names 'parity'"):
+        predict.Options(cases=("parity",))
+    with pytest.raises(ValueError, match="larger one first"):
+        predict.Options(stds=(1e-12, 1e-8))
+
+
+@pytest.mark.slow
+def test_the_page_for_newcomers_says_what_it_prints(capsys):
+    scope: dict = {}
+    text = (CHECKOUT / "docs" / "predict_gates.md").read_text(encoding="utf-8")
+    for block in re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE):
+        exec(compile(block, "docs/predict_gates.md", "exec"), scope)
+    assert_allclose(scope["slopes"] - 0.025, scope["prediction"].times, rtol=3e-3)
+    for std, times in zip(scope["stds"], scope["times"], strict=True):
+        assert_allclose(scope["prediction"].drop_times(std) - times, 9, atol=1.5)
+    assert "strict local maximum" in capsys.readouterr().out

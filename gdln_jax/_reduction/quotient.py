@@ -24,6 +24,7 @@ from gdln_jax._reduction.loss import ModeData
 from gdln_jax._reduction.merging import Program, merged, program_loss
 from gdln_jax._reduction.strengths import ClassStrengths, ModeStrengths
 from gdln_jax._reduction.times import crossing
+from gdln_jax._solution import checked_path
 
 # What to pass instead of reduced equations where a model is asked for.
 REDUCED = (
@@ -135,7 +136,7 @@ class Quotient(SeveralArrays, eqx.Module):
         if path is not None:
             flat = (name for bundle in self.graph.bundles for name in bundle.edges)
             labels = dict(zip(flat, self.labels, strict=True))
-            names = self.graph.walk(path)
+            names = checked_path(self.graph, path)
             modes = _PathOfClasses(np.array([labels[name] for name in names]))
         return crossing(
             self.x0 if x0 is None else self._start(x0),

@@ -33,7 +33,7 @@ from gdln_jax._reduction.certificate import (
     typical_strength,
 )
 from gdln_jax._reduction.coupled import Coupled, couple, coupled_loss
-from gdln_jax._reduction.flow import ReducedTrajectory, solve_reduced
+from gdln_jax._reduction.flow import ReducedTrajectory, Strengths, solve_reduced
 from gdln_jax._reduction.frames import Frames, find_frames
 from gdln_jax._reduction.loss import ModeData, mode_loss
 from gdln_jax._reduction.mode_data import make_mode_data
@@ -57,10 +57,10 @@ from gdln_jax._reduction.statistics import (
 from gdln_jax._reduction.strengths import FrameView, MatrixStrengths, ModeStrengths, holds_matrices
 from gdln_jax._reduction.table import PathTable, path_table
 from gdln_jax._reduction.times import PathModes, crossing
+from gdln_jax._solution import checked_path
 
 # One number, one per mode, or edge -> either (coupled: or a matrix).
 StrengthsLike = ArrayLike | Sequence[float] | Mapping | ModeStrengths | MatrixStrengths
-Read = Callable[[PyTree], ModeStrengths | MatrixStrengths]
 _MODES = ("raise", "warn", "coupled")
 
 
@@ -272,13 +272,7 @@ class Reduction(SeveralArrays, eqx.Module):
 
     def _equations(
         self, b0: StrengthsLike
-    ) -> tuple[
-        PyTree,
-        Callable[..., Array],
-        PyTree,
-        Array | None,
-        Read,
-    ]:
+    ) -> tuple[PyTree, Callable[..., Array], PyTree, Array | None, Callable[..., Strengths]]:
         """Start, loss, its data, the scale of the start, and how to read strengths."""
         start = self.strengths_of(b0)
         check_finite(start)
@@ -332,7 +326,7 @@ class Reduction(SeveralArrays, eqx.Module):
             loss,
             data,
             level,
-            None if path is None else PathModes(read, self.graph.walk(path)),
+            None if path is None else PathModes(read, checked_path(self.graph, path)),
             t1=t1,
             tau=tau,
             rtol=rtol,

@@ -235,6 +235,24 @@ CATALOGUE: dict[str, Entry] = {
             errata=("E24",),
         ),
         Entry(
+            "predict",
+            "N Fig. 3, H Fig. 2-5",
+            "Gates, drops and plateaus of ReLU networks from their data alone, then trained",
+            (
+                "predicted T and plateaus = closed forms and reference",
+                "trained networks: T of the drops and plateaus",
+                "shares of rival gates from the same initial weights, their crossing",
+                "near ties noticed",
+                "imitation by gated networks of predicted gates",
+            ),
+            "gdln_jax.recipes.predict",
+            claim="A ReLU network finds the gates that learn fastest; which, its training shows",
+            standing="holds under conditions",
+            proviso="from small weights, and the data alone tell which gates and when; not for "
+            "near ties at finite weights, nor after a plateau that is left by itself",
+            errata=("E14", "E15", "E23", "E24"),
+        ),
+        Entry(
             "claims",
             "R (summary of N)",
             "A third party's race equation and claims: experiment, numbers and verdict for each",
@@ -248,23 +266,6 @@ CATALOGUE: dict[str, Entry] = {
             claim="R's race equation, and what R says of winners, depth, momentum, cross-entropy",
             standing="holds under conditions",
             proviso="each claim has a verdict of its own in the table",
-        ),
-        Entry(
-            "width",
-            "Width (new)",
-            "A wide network learns exactly as a small one whose size depends on the data alone",
-            (
-                "losses of wide = small networks: chain, gated graph, two normal layers",
-                "sizes = formula",
-                "truncations: gain per round, error estimate",
-                "Adam is not exact",
-                "reference values",
-            ),
-            "gdln_jax.recipes.width",
-            claim="From any start a wide network is a small one, if its closure is small",
-            standing="holds under conditions",
-            proviso="orthogonal or framed hidden weights, or one hidden layer; normal hidden "
-            "weights leave a truncation with an error estimate",
         ),
         Entry(
             "images",
