@@ -16,7 +16,7 @@ from gdln_jax._reduction.classes import refine
 from gdln_jax._reduction.frames import Frames
 from gdln_jax._reduction.loss import ModeData, mode_loss
 from gdln_jax._reduction.statistics import Moments
-from gdln_jax._reduction.strengths import ModeStrengths, embedded
+from gdln_jax._reduction.strengths import MatrixStrengths, ModeStrengths, embedded, in_frames
 
 # Points at which the normal component is measured: below, at and above the size at which the
 # modes are learned, so that neither Sigma^yx nor Sigma^x dominates everywhere.
@@ -85,13 +85,11 @@ def _normal_norms(
     b: ModeStrengths,
 ) -> tuple[Array, Array]:
     graph = packed.graph
-    stacks = embedded(u, [bk * mk for bk, mk in zip(b.stacks, masks, strict=True)], v)
-    gradient = jax.grad(lambda w: mse(GatedNetwork.from_stacks(graph, w), packed))(stacks)
-    along = [
-        jnp.einsum("etm,ets,esm->em", uk, g, vk) * mk
-        for uk, g, vk, mk in zip(u, gradient, v, masks, strict=True)
-    ]
-    return _off_and_total(gradient, embedded(u, along, v))
+    gradient = jax.grad(lambda w: mse(GatedNetwork.from_stacks(graph, w), packed))(
+        embedded(u, b.masked(masks), v)
+    )
+    along = in_frames(ModeStrengths, graph, u, gradient, v)
+    return _off_and_total(gradient, embedded(u, along.masked(masks), v))
 
 
 def _off_and_total(gradient: tuple[Array, ...], inside: tuple[Array, ...]) -> tuple[Array, Array]:
@@ -129,12 +127,11 @@ def span_leak(
 def _leak_norms(
     packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...], matrices: tuple[Array, ...]
 ) -> tuple[Array, Array]:
-    gradient = jax.grad(lambda w: mse(GatedNetwork.from_stacks(packed.graph, w), packed))(
-        embedded(u, matrices, v)
+    graph = packed.graph
+    gradient = jax.grad(lambda w: mse(GatedNetwork.from_stacks(graph, w), packed))(
+        embedded(u, MatrixStrengths(graph, matrices), v)
     )
-    along = [
-        jnp.einsum("etm,ets,esn->emn", uk, g, vk) for uk, g, vk in zip(u, gradient, v, strict=True)
-    ]
+    along = in_frames(MatrixStrengths, graph, u, gradient, v)
     return _off_and_total(gradient, embedded(u, along, v))
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from gdln_jax._data.packed import OutputTable, PackedData
 from gdln_jax._network.gated import propagate
 from gdln_jax._reduction.statistics import input_owners
-from gdln_jax._reduction.strengths import MatrixStrengths, ModeStrengths
+from gdln_jax._reduction.strengths import MatrixStrengths, ModeStrengths, embedded, in_frames
 
 # Directions in which data vary less than this, relative to the most varying one, are rounding; so
 # are rows below this beside the largest of their node.
@@ -43,33 +43,15 @@ class Coupled(eqx.Module):
 
     def start(self, b: ModeStrengths | MatrixStrengths) -> tuple[Array, ...]:
         """Reduced weights of strengths or of matrices."""
-        return _between(self.left, b, self.right)
+        return embedded(self.left, b, self.right)
 
     def weights(self, b: MatrixStrengths) -> tuple[Array, ...]:
         """Weights W_e = U_e M_e V_e^T of the full network."""
-        return _between(self.u, b, self.v)
+        return embedded(self.u, b, self.v)
 
     def read(self, weights: tuple[Array, ...]) -> MatrixStrengths:
         """Matrices U_e^T W_e V_e of (a trajectory of) reduced weights."""
-        return MatrixStrengths(
-            self.data.graph,
-            tuple(
-                jnp.einsum("etm,...ets,esn->...emn", u, stack, v)
-                for u, stack, v in zip(self.left, weights, self.right, strict=True)
-            ),
-        )
-
-
-def _between(
-    left: tuple[Array, ...], b: ModeStrengths | MatrixStrengths, right: tuple[Array, ...]
-) -> tuple[Array, ...]:
-    parts = zip(left, b.stacks, right, strict=True)
-    if isinstance(b, MatrixStrengths):
-        return tuple(jnp.einsum("etm,emn,esn->ets", u, x, v) for u, x, v in parts)
-    modes = b.stacks[0].shape[-1]
-    return tuple(
-        jnp.einsum("etm,em,esm->ets", u[..., :modes], x, v[..., :modes]) for u, x, v in parts
-    )
+        return in_frames(MatrixStrengths, self.data.graph, self.left, weights, self.right)
 
 
 def coupled_loss(weights: tuple[Array, ...], data: PackedData) -> Float[Array, ""]:

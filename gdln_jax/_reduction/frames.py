@@ -1,12 +1,12 @@
 """Frames in which every path statistic is diagonal at once (N Eq. 7-9, with erratum E4).
 
-A *port* is the open end of an edge: the input side of an edge that leaves an input node (frame
-V), or the output side of an edge that enters an output node (frame U). Hidden frames are free.
-Paths are never listed: random numbers on the edges of a scalar copy of the network give generic
-linear combinations of the statistics of all paths between two ports, and frames that diagonalise
-generic combinations diagonalise all of them. Modes found at one port are carried to the others
-by the statistics themselves, so that repeated singular values keep their labels. Host code in
-NumPy; whether the frames do their job is measured afterwards, not assumed.
+An *endpoint* is the input side of an edge that leaves an input node (frame V), or the output side
+of one that enters an output node (frame U). Hidden frames are free. Paths are never listed: random
+numbers on the edges of a scalar copy of the network give generic linear combinations of the
+statistics of all paths between two endpoints, and frames that diagonalise generic combinations
+diagonalise all of them. Modes found at one endpoint are carried to the others by the statistics
+themselves, so that repeated singular values keep their labels. Host code in NumPy; whether the
+frames diagonalise the statistics is measured afterwards, not assumed.
 """
 
 from typing import NamedTuple
@@ -25,8 +25,8 @@ from gdln_jax._reduction.activities import (
     resolution,
 )
 
-# Independent generic combinations of the statistics, and rounds in which ports tell each other
-# what they know about the modes. Both are generous: the certificate says whether they sufficed.
+# Independent generic combinations of the statistics, and rounds in which matrices are sent between
+# endpoints. Both are generous: the certificate says whether they sufficed.
 _DRAWS, _ROUNDS = 3, 6
 # Statistics below this, relative to the largest, are rounding noise of sums of products.
 _NOISE = 1e-10
@@ -43,9 +43,20 @@ class Frames(NamedTuple):
     modes: int
 
 
-class _Port(NamedTuple):
-    side: str
+class _Endpoint(NamedTuple):
+    side: str  # "v", an input side, or "u", an output side
     edge: int
+
+
+class _Link(NamedTuple):
+    """The statistics that lead from one endpoint to another, (draw, width there, width here)."""
+
+    other: _Endpoint
+    maps: np.ndarray
+
+
+_Links = dict[_Endpoint, list[_Link]]
+_ByEndpoint = dict[_Endpoint, np.ndarray]
 
 
 class _Statistics:
@@ -56,15 +67,15 @@ class _Statistics:
         found = links(data)
         # Positive and away from 0, so that no combination cancels or vanishes by accident.
         theta = rng.uniform(0.7, 1.3, size=(len(graph.edges), _DRAWS))
-        self.cross: dict[tuple[_Port, _Port], np.ndarray] = {}
-        self.width: dict[_Port, int] = {}
-        power: dict[_Port, float] = {}
+        self.cross: dict[tuple[_Endpoint, _Endpoint], np.ndarray] = {}
+        self.width: dict[_Endpoint, int] = {}
+        power: dict[_Endpoint, float] = {}
         for moments in output_moments(data, found, theta):
             weighted = moments.target * moments.weight[:, None]
             total: dict[Seed, np.ndarray] = {}
             for edge in {edge for edge, _, _ in moments.terms}:
-                port = _Port("u", edge)
-                power[port] = power.get(port, 0.0) + float(np.sum(weighted * moments.target))
+                end = _Endpoint("u", edge)
+                power[end] = power.get(end, 0.0) + float(np.sum(weighted * moments.target))
             for edge, seed, value in moments.terms:
                 x = input_rows(graph, found, seed)
                 self._add(("v", seed.edge), ("u", edge), value, x.T @ weighted)
@@ -77,7 +88,7 @@ class _Statistics:
         for (a, b), own in self.cross.items():
             if a == b:
                 power[a] = float(np.abs(np.trace(own, axis1=1, axis2=2)).max())
-        # Ports that rounding alone connects do not know one another's modes.
+        # Endpoints that rounding alone connects have no modes in common.
         self.cross = {
             (a, b): stack
             for (a, b), stack in self.cross.items()
@@ -85,22 +96,22 @@ class _Statistics:
         }
 
     def _add(self, a: tuple[str, int], b: tuple[str, int], value: np.ndarray, moment: np.ndarray):
-        key = (_Port(*a), _Port(*b))
+        key = (_Endpoint(*a), _Endpoint(*b))
         term = np.broadcast_to(value, (_DRAWS,))[:, None, None] * moment
         self.cross[key] = self.cross[key] + term if key in self.cross else term
         self.width[key[0]], self.width[key[1]] = moment.shape
 
-    def neighbours(self) -> dict[_Port, list[tuple[_Port, np.ndarray]]]:
-        """Port -> (other port, map from here to there), input-output statistics first."""
-        near: dict[_Port, list[tuple[_Port, np.ndarray]]] = {port: [] for port in self.width}
+    def neighbours(self) -> _Links:
+        """Endpoint -> links to others, input-output statistics before those between inputs."""
+        near: _Links = {end: [] for end in self.width}
         for (a, b), stack in self.cross.items():
             if a == b:
                 continue
-            near[a].append((b, np.swapaxes(stack, 1, 2)))
+            near[a].append(_Link(b, np.swapaxes(stack, 1, 2)))
             if b.side == "u":
-                near[b].append((a, stack))
-        for ends in near.values():
-            ends.sort(key=lambda end: end[0].side)
+                near[b].append(_Link(a, stack))
+        for links_here in near.values():
+            links_here.sort(key=lambda link: link.other.side)
         return near
 
 
@@ -108,69 +119,75 @@ def find_frames(data: PackedData, *, seed: int = 0) -> Frames:
     """Find frames that diagonalise the statistics of `data` as far as they can be.
 
     Modes are ordered by strength (singular value of the generic input-output statistics) where
-    they are found; ports whose statistics never meet share mode numbers in that order, which is
-    exact, since only hidden frames connect them. Cost O(active pairs x width^3).
+    they are found; endpoints whose statistics never meet share mode numbers in that order, which
+    is exact, since only hidden frames connect them. Cost O(active pairs x width^3).
     """
     graph = data.graph
     statistics = _Statistics(data, np.random.default_rng(seed))
     near = statistics.neighbours()
-    known = {port: np.zeros((width, 0)) for port, width in statistics.width.items()}
+    known: _ByEndpoint = {end: np.zeros((width, 0)) for end, width in statistics.width.items()}
     scale = max((np.abs(a).max() for a in statistics.cross.values()), default=0.0)
     noise = max(_NOISE, 10 * resolution(data))
-    local = _shared_knowledge(statistics, near)
-    for _ in range(sum(known_port.shape[0] for known_port in known.values())):
+    diagonal = _jointly_diagonal(statistics, near)
+    for _ in range(sum(statistics.width.values())):
         root = _strongest_unexplained(near, known, noise * scale)
         if root is None:
             break
-        columns = _new_modes(root, near, known, local, noise)
+        columns = _new_modes(root, near, known, diagonal, noise)
         if columns.shape[1] == 0:
             break
-        _carry(root, columns, near, known)
+        _place(_carried(root, columns, near, known), known)
     modes = max((frame.shape[1] for frame in known.values()), default=0)
     return _as_frames(graph, known, modes)
 
 
-def _shared_knowledge(
-    statistics: _Statistics, near: dict[_Port, list[tuple[_Port, np.ndarray]]]
-) -> dict[_Port, np.ndarray]:
-    """Per port symmetric matrices (draw, width, width), diagonal in the frame sought.
+def _jointly_diagonal(statistics: _Statistics, near: _Links) -> _ByEndpoint:
+    """Matrices (draw, width, width) per endpoint, symmetric and diagonal in the frame looked for.
 
-    Each round every port adds what its neighbours know, so that two modes are degenerate in the
-    end only if nothing in the whole graph tells them apart. Ports of one width go together.
+    If C is the statistic from endpoint a to b, diagonal in their frames (C = U_b S U_a^T), and A_b
+    is diagonal in U_b, then C^T A_b C is diagonal in U_a. So each endpoint starts with its own
+    variance, and in every round adds C^T A_b C' for all neighbours b (C' another generic
+    combination, symmetrised). After enough rounds two modes have equal entries everywhere only if
+    nothing in the whole graph tells them apart. Endpoints of one width are stacked.
     """
-    ports: dict[int, list[_Port]] = {}
-    for port, width in statistics.width.items():
-        ports.setdefault(width, []).append(port)
-    place = {port: i for group in ports.values() for i, port in enumerate(group)}
-    local = {}
-    for width, group in ports.items():
+    groups: dict[int, list[_Endpoint]] = {}
+    for end, width in statistics.width.items():
+        groups.setdefault(width, []).append(end)
+    place = {end: i for group in groups.values() for i, end in enumerate(group)}
+    now = {}
+    for width, group in groups.items():
         # Shifts of the identity keep modes with no variance of their own in play.
-        local[width] = np.tile(np.eye(width), (len(group), _DRAWS, 1, 1))
-        for i, port in enumerate(group):
-            own = statistics.cross.get((port, port))
+        now[width] = np.tile(np.eye(width), (len(group), _DRAWS, 1, 1))
+        for i, end in enumerate(group):
+            own = statistics.cross.get((end, end))
             if own is not None:
-                local[width][i] += _unit(own)
-    lines: dict[tuple[int, int], list[tuple[int, int, np.ndarray]]] = {}
-    for port, ends in near.items():
-        for other, there in ends:
-            widths = (statistics.width[port], statistics.width[other])
-            lines.setdefault(widths, []).append((place[port], place[other], there))
-    carriers = {
-        widths: (
-            np.array([here for here, _, _ in group]),
-            np.array([other for _, other, _ in group]),
-            _unit(np.stack([there for _, _, there in group]), axis=(1, 2, 3)),
-        )
-        for widths, group in lines.items()
-    }
+                now[width][i] += _unit(own)
+    senders = _by_widths(statistics.width, near)
     for _ in range(_ROUNDS):
-        fresh = {width: stack.copy() for width, stack in local.items()}
-        for (width, far), (here, other, carrier) in carriers.items():
-            turned = np.roll(carrier, 1, axis=1)
-            heard = np.swapaxes(carrier, 2, 3) @ local[far][other] @ turned
-            np.add.at(fresh[width], here, 0.5 * (heard + np.swapaxes(heard, 2, 3)))
-        local = {width: _unit(stack, axis=(2, 3)) for width, stack in fresh.items()}
-    return {port: local[width][i] for width, group in ports.items() for i, port in enumerate(group)}
+        new = {width: stack.copy() for width, stack in now.items()}
+        for (width, width_there), ((ends, others), maps) in senders.items():
+            here, there = ([place[end] for end in group] for group in (ends, others))
+            sent = np.swapaxes(maps, 2, 3) @ now[width_there][there] @ np.roll(maps, 1, axis=1)
+            np.add.at(new[width], here, 0.5 * (sent + np.swapaxes(sent, 2, 3)))
+        now = {width: _unit(stack, axis=(2, 3)) for width, stack in new.items()}
+    return {end: now[width][i] for width, group in groups.items() for i, end in enumerate(group)}
+
+
+def _by_widths(
+    width: dict[_Endpoint, int], near: _Links
+) -> dict[tuple[int, int], tuple[tuple[list[_Endpoint], list[_Endpoint]], np.ndarray]]:
+    """Links grouped by (width here, width there): both ends, and the maps (link, draw, _, _)."""
+    groups: dict[tuple[int, int], list[tuple[_Endpoint, _Link]]] = {}
+    for end, links_here in near.items():
+        for link in links_here:
+            groups.setdefault((width[end], width[link.other]), []).append((end, link))
+    return {
+        widths: (
+            ([end for end, _ in group], [link.other for _, link in group]),
+            _unit(np.stack([link.maps for _, link in group]), axis=(1, 2, 3)),
+        )
+        for widths, group in groups.items()
+    }
 
 
 def _unit(stack: np.ndarray, axis: tuple[int, ...] = (1, 2)) -> np.ndarray:
@@ -178,20 +195,17 @@ def _unit(stack: np.ndarray, axis: tuple[int, ...] = (1, 2)) -> np.ndarray:
     return stack / np.where(size > 0, size, 1)
 
 
-def _strongest_unexplained(
-    near: dict[_Port, list[tuple[_Port, np.ndarray]]], known: dict[_Port, np.ndarray], least: float
-) -> _Port | None:
+def _strongest_unexplained(near: _Links, known: _ByEndpoint, least: float) -> _Endpoint | None:
+    """The input side whose statistics with outputs are largest outside of the known modes."""
     best, where = least, None
-    for port, ends in near.items():
-        if port.side != "v":
-            continue
-        for other, there in ends:
-            if other.side == "u":
-                rest = _outside(known[other], _outside(known[port], there, right=True))
+    for end, links_here in near.items():
+        for other, maps in links_here:
+            if end.side == "v" and other.side == "u":
+                rest = _outside(known[other], _outside(known[end], maps, right=True))
                 size = np.abs(rest).max(initial=0.0)
-                # Ties go to the first port, so that equal domains are found in order.
+                # Ties go to the first endpoint, so that equal domains are found in order.
                 if size > best * (1 + 1e-9):
-                    best, where = size, port
+                    best, where = size, end
     return where
 
 
@@ -204,17 +218,17 @@ def _outside(frame: np.ndarray, stack: np.ndarray, *, right: bool = False) -> np
 
 
 def _new_modes(
-    root: _Port,
-    near: dict[_Port, list[tuple[_Port, np.ndarray]]],
-    known: dict[_Port, np.ndarray],
-    local: dict[_Port, np.ndarray],
+    root: _Endpoint,
+    near: _Links,
+    known: _ByEndpoint,
+    diagonal: _ByEndpoint,
     noise: float,
 ) -> np.ndarray:
     """Modes at `root` that are not known yet and drive an output, strongest first."""
     projector = np.eye(len(known[root])) - known[root] @ known[root].T
     values, vectors = np.linalg.eigh(projector)
     rest = vectors[:, values > 0.5]
-    unexplained = [_outside(known[o], there) for o, there in near[root] if o.side == "u"]
+    unexplained = [_outside(known[o], maps) for o, maps in near[root] if o.side == "u"]
 
     def drive(directions: np.ndarray) -> np.ndarray:
         count = directions.shape[1]
@@ -226,48 +240,51 @@ def _new_modes(
     for a in unexplained:
         sent = a @ rest
         grams += np.swapaxes(sent, 1, 2) @ np.roll(sent, 1, axis=0)
-    known_here = rest.T @ local[root] @ rest
-    columns = rest @ joint_eigenvectors(np.concatenate([known_here, _unit(grams)]))
+    from_graph = rest.T @ diagonal[root] @ rest
+    columns = rest @ joint_eigenvectors(np.concatenate([from_graph, _unit(grams)]))
     strength = np.linalg.norm(drive(columns), axis=0)
     columns = columns[:, np.argsort(-strength, kind="stable")]
     largest = np.abs(columns).argmax(axis=0)
     return columns * np.sign(columns[largest, np.arange(columns.shape[1])])
 
 
-def _carry(
-    root: _Port,
-    columns: np.ndarray,
-    near: dict[_Port, list[tuple[_Port, np.ndarray]]],
-    known: dict[_Port, np.ndarray],
-) -> None:
-    """Carry new modes from `root` to every port that the statistics connect to it."""
-    fresh: dict[_Port, np.ndarray] = {root: columns}
+def _carried(root: _Endpoint, columns: np.ndarray, near: _Links, known: _ByEndpoint) -> _ByEndpoint:
+    """New modes at every endpoint that the statistics connect to `root`, where they are `columns`.
+
+    Endpoints are visited breadth first. Links that carry a mode strongly are followed first; weak
+    ones, in a second walk, only fill in what no strong one reached.
+    """
     mix = np.random.default_rng(2).uniform(0.5, 1.5, size=_DRAWS)
     generic = {
-        port: [(other, np.tensordot(mix, there, axes=1)) for other, there in ends]
-        for port, ends in near.items()
+        end: [(link.other, np.tensordot(mix, link.maps, axes=1)) for link in links_here]
+        for end, links_here in near.items()
     }
-    # Strong statistics first; weak ones fill in only what no strong one reached.
-    for threshold in (1e-4, 1e-8):
-        waiting = list(fresh)
-        for port in waiting:
-            for other, there in generic[port]:
-                if other in fresh and np.all(np.any(fresh[other], axis=0)):
+    new: _ByEndpoint = {root: columns}
+    for least in (1e-4, 1e-8):
+        waiting = list(new)
+        for end in waiting:
+            for other, there in generic[end]:
+                before = new.get(other)
+                if before is not None and np.all(before.any(axis=0)):
                     continue
-                arrived = _arrivals(there @ fresh[port], there, known[other], threshold)
-                before = fresh.get(other)
-                after = arrived if before is None else _filled(before, arrived)
-                if before is None or np.any(np.any(after, axis=0) & ~np.any(before, axis=0)):
-                    fresh[other] = after
+                after = _arrivals(there @ new[end], there, known[other], least)
+                if before is not None:
+                    after = _filled(before, after)
+                if before is None or np.any(after.any(axis=0) & ~before.any(axis=0)):
+                    new[other] = after
                     waiting.append(other)
-    reached = {port: frame for port, frame in fresh.items() if frame.any()}
-    for m in range(columns.shape[1]):
-        members = [port for port, frame in reached.items() if frame[:, m].any()]
+    return new
+
+
+def _place(new: _ByEndpoint, known: _ByEndpoint) -> None:
+    """Add new modes to the known ones, each at the first number free at all its endpoints."""
+    for m in range(next(iter(new.values())).shape[1]):
+        members = [end for end, frame in new.items() if frame[:, m].any()]
         free = 0
-        while any(_occupied(known[port], free) for port in members):
+        while any(_occupied(known[end], free) for end in members):
             free += 1
-        for port in members:
-            known[port] = _placed(known[port], free, reached[port][:, m])
+        for end in members:
+            known[end] = _placed(known[end], free, new[end][:, m])
 
 
 def _arrivals(
@@ -311,12 +328,12 @@ def _placed(frame: np.ndarray, column: int, direction: np.ndarray) -> np.ndarray
     return wide
 
 
-def _as_frames(graph: Graph, known: dict[_Port, np.ndarray], modes: int) -> Frames:
+def _as_frames(graph: Graph, known: _ByEndpoint, modes: int) -> Frames:
     inputs, outputs = set(graph.inputs), set(graph.outputs)
     u = [np.zeros((graph.nodes[edge.target], modes)) for edge in graph.edges]
     v = [np.zeros((graph.nodes[edge.source], modes)) for edge in graph.edges]
-    for port, frame in known.items():
-        (u if port.side == "u" else v)[port.edge][:, : frame.shape[1]] = frame
+    for end, frame in known.items():
+        (u if end.side == "u" else v)[end.edge][:, : frame.shape[1]] = frame
     passing = _passing(graph, u, v, modes)
     for i, edge in enumerate(graph.edges):
         if edge.target not in outputs:

@@ -101,7 +101,8 @@ def _seen_outputs(
     The rest is the loss that no mode can change, summed as squares: a difference of sums could fall
     below 0.
     """
-    rest = sum(_host(table).half_square() for table in data.silent if table is not None)
+    silent = [_host(table) for table in data.silent if table is not None]
+    rest = sum((table.half_square() for table in silent), 0.0)
     outputs: list[_Table | None] = []
     for key, table in zip(data.graph.classes, data.outputs, strict=True):
         seen, there = None if table is None else _host(table), shared[key]

@@ -22,6 +22,7 @@ from gdln_jax._data.packed import PackedData
 from gdln_jax._data.packing import pack
 from gdln_jax._graph import Graph
 from gdln_jax._linalg import norm
+from gdln_jax._network.edges import stacked
 from gdln_jax._network.gated import GatedNetwork, check_network
 from gdln_jax._ode import MAX_STEPS, Crossing, smallest_entry, smallest_scale
 from gdln_jax._paths import path_statistics
@@ -34,7 +35,7 @@ from gdln_jax._reduction.certificate import (
 )
 from gdln_jax._reduction.coupled import Coupled, couple, coupled_loss
 from gdln_jax._reduction.flow import ReducedTrajectory, Strengths, solve_reduced
-from gdln_jax._reduction.frames import Frames, find_frames
+from gdln_jax._reduction.frames import find_frames
 from gdln_jax._reduction.loss import ModeData, mode_loss
 from gdln_jax._reduction.mode_data import make_mode_data
 from gdln_jax._reduction.project import project, project_matrices
@@ -54,7 +55,14 @@ from gdln_jax._reduction.statistics import (
     with_shared_errors,
     without_weightless,
 )
-from gdln_jax._reduction.strengths import FrameView, MatrixStrengths, ModeStrengths, holds_matrices
+from gdln_jax._reduction.strengths import (
+    FrameView,
+    MatrixStrengths,
+    ModeStrengths,
+    embedded,
+    holds_matrices,
+    in_frames,
+)
 from gdln_jax._reduction.table import PathTable, path_table
 from gdln_jax._reduction.times import PathModes, crossing
 from gdln_jax._solution import checked_path
@@ -126,10 +134,7 @@ class Reduction(SeveralArrays, eqx.Module):
         """
         if self.core is not None and holds_matrices(b):
             return MatrixStrengths.make(self.graph, self.core.size, self.modes, b)
-        given = ModeStrengths.make(self.graph, self.modes, b)
-        masks = self.mode_data.masks
-        stacks = (stack * mask for stack, mask in zip(given.stacks, masks, strict=True))
-        return ModeStrengths(self.graph, tuple(stacks))
+        return ModeStrengths.make(self.graph, self.modes, b).masked(self.mode_data.masks)
 
     def embed(self, b: StrengthsLike) -> GatedNetwork:
         """Return the full network W_e = U_e diag(b_e) V_e^T, for b as in `strengths_of`."""
@@ -137,11 +142,7 @@ class Reduction(SeveralArrays, eqx.Module):
         if isinstance(given, MatrixStrengths):
             assert self.core is not None
             return GatedNetwork.from_stacks(self.graph, self.core.weights(given))
-        weights = tuple(
-            jnp.einsum("etm,em,esm->ets", u, x, v)
-            for u, x, v in zip(self.u, given.stacks, self.v, strict=True)
-        )
-        return GatedNetwork.from_stacks(self.graph, weights)
+        return GatedNetwork.from_stacks(self.graph, embedded(self.u, given, self.v))
 
     def loss(self, b: StrengthsLike) -> Float[Array, ""]:
         """l(b) = L(W(b)); O(modes x active edges), no paths. Differentiable in b, all orders."""
@@ -190,23 +191,14 @@ class Reduction(SeveralArrays, eqx.Module):
             ValueError: what is no `GatedNetwork`, or one of another graph.
         """
         self._check_network(net)
-        spans = (self.u, self.v) if self.core is None else (self.core.u, self.core.v)
-        equation = "etm,...ets,esm->...em" if self.core is None else "etm,...ets,esn->...emn"
-        back = "etm,...em,esm->...ets" if self.core is None else "etm,...emn,esn->...ets"
-        stacks, outside = [], []
-        for u, w, v in zip(spans[0], net.stacks, spans[1], strict=True):
-            b = jnp.einsum(equation, u, w, v)
-            rest = norm(w - jnp.einsum(back, u, b, v), axis=(-2, -1))
-            size = norm(w, axis=(-2, -1))
-            stacks.append(b)
-            outside.append(rest / jnp.where(size > 0, size, 1))
-        shares = {
-            name: outside[k][..., i]
-            for k, bundle in enumerate(self.graph.bundles)
-            for i, name in enumerate(bundle.edges)
-        }
+        u, v = (self.u, self.v) if self.core is None else (self.core.u, self.core.v)
         kind = ModeStrengths if self.core is None else MatrixStrengths
-        return kind(self.graph, tuple(stacks)), shares
+        b = in_frames(kind, self.graph, u, net.stacks, v)
+        outside = []
+        for w, inside in zip(net.stacks, embedded(u, b, v), strict=True):
+            size = norm(w, axis=(-2, -1))
+            outside.append(norm(w - inside, axis=(-2, -1)) / jnp.where(size > 0, size, 1))
+        return b, {name: outside[k][..., i] for name, (k, i) in self.graph.slot.items()}
 
     def _check_network(self, net: GatedNetwork) -> None:
         check_network(net)
@@ -409,16 +401,7 @@ def reduce(
     check_graph(graph)
     check_choice(on_inexact, _MODES, "on_inexact")
     tol = check_positive(tol, "tol")
-    if not is_concrete(data):
-        raise ValueError(
-            "reduce() looks at values and cannot run under jit, grad or vmap: call it outside and "
-            "pass the reduction in as an argument; it is a pytree."
-        )
-    if not isinstance(data, PackedData):
-        check_gated_data(data)
-        check_single(data, data.weights.shape[:-1])
-    packed = pack(graph, data.compress() if isinstance(data, GatedData) else data)
-    packed = without_weightless(packed)
+    packed = _packed(graph, data)
     unit, sizes = unit_nodes(packed)
     frames = find_frames(unit, seed=seed)
     if frames.modes == 0:
@@ -430,10 +413,11 @@ def reduce(
     frames = with_shared_errors(moments, frames)
     statistics = group_statistics(packed, moments, frames)
     mode_data = make_mode_data(packed, frames)
-    u, v = _stacked(graph, frames)
-    unit_scale, scale = (
-        typical_strength(graph, moments, frames, node_sizes) for node_sizes in (sizes, None)
+    u, v = (
+        stacked(graph, dict(zip(graph.edge_index, f, strict=True))) for f in (frames.u, frames.v)
     )
+    unit_scale = typical_strength(graph, moments, frames, sizes)
+    typical = typical_strength(graph, moments, frames)
 
     def residual_at(labels: np.ndarray | None) -> float:
         masks = mode_data.masks
@@ -441,20 +425,16 @@ def reduce(
 
     untied = residual = residual_at(None)
     ties = core = None
-    if residual > tol:
-        labels = tied_classes(mode_data, scale, seed=seed)
+    if untied > tol:
+        labels = tied_classes(mode_data, typical, seed=seed)
         tied = residual_at(labels)
         if tied <= tol:
             residual, ties = tied, named_classes(graph, labels)
-    if residual > tol:
-        message = advice(residual, tol, statistics, packed)
-        if on_inexact == "raise":
-            raise InexactReductionError(message)
-        if on_inexact == "warn":
-            warnings.warn(message, InexactReductionWarning, stacklevel=2)
         else:
-            core = couple(packed, u, v)
-            residual = span_leak(unit, core.u, core.v, float(unit_scale.max()), seed=seed)
+            _answer_inexact(on_inexact, advice(untied, tol, statistics, packed))
+    if residual > tol and on_inexact == "coupled":
+        core = couple(packed, u, v)
+        residual = span_leak(unit, core.u, core.v, float(unit_scale.max()), seed=seed)
     return Reduction(
         graph=graph,
         data=packed,
@@ -468,17 +448,28 @@ def reduce(
         # NumPy scalars, so that jit sees them as data and does not compile anew for each.
         residual=np.float64(residual),
         untied_residual=np.float64(untied),
-        typical=scale,
+        typical=typical,
         ties=ties,
         core=core,
     )
 
 
-def _stacked(graph: Graph, frames: Frames) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    def stack(per_edge: list[np.ndarray]) -> tuple[Array, ...]:
-        return tuple(
-            jnp.asarray(np.stack([per_edge[graph.edge_index[name]] for name in bundle.edges]))
-            for bundle in graph.bundles
+def _packed(graph: Graph, data: GatedData | PackedData) -> PackedData:
+    """Packed data whose examples of weight 0 are not seen, after checks."""
+    if not is_concrete(data):
+        raise ValueError(
+            "reduce() looks at values and cannot run under jit, grad or vmap: call it outside and "
+            "pass the reduction in as an argument; it is a pytree."
         )
+    if not isinstance(data, PackedData):
+        data = check_gated_data(data)
+        check_single(data, data.weights.shape[:-1])
+        data = data.compress()
+    return without_weightless(pack(graph, data))
 
-    return stack(frames.u), stack(frames.v)
+
+def _answer_inexact(on_inexact: str, message: str) -> None:
+    if on_inexact == "raise":
+        raise InexactReductionError(message)
+    if on_inexact == "warn":
+        warnings.warn(message, InexactReductionWarning, stacklevel=3)

@@ -1,17 +1,17 @@
 """Mode strengths b_e of every edge, numbers or matrices, and frames U_e, V_e as a mapping."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from gdln_jax._checks import check_keys, is_concrete
 from gdln_jax._data.arrays import ArrayMapping
 from gdln_jax._graph import Graph
-from gdln_jax._network.edges import EdgeArrays, stacked
+from gdln_jax._network.edges import EdgeArrays, Stacks, stacked
 
 
 class ModeStrengths(EdgeArrays):
@@ -42,6 +42,12 @@ class ModeStrengths(EdgeArrays):
                 )
         rows = {name: _row(b[name], modes, f"b[{name!r}]") for name in graph.edge_index}
         return cls(graph, stacked(graph, rows))
+
+    def masked(self, masks: tuple[Array, ...]) -> "ModeStrengths":
+        """The same strengths, 0 where a mask (edge, mode) is."""
+        return ModeStrengths(
+            self.graph, tuple(x * mask for x, mask in zip(self.stacks, masks, strict=True))
+        )
 
     def __repr__(self) -> str:
         stack = self.stacks[0]
@@ -137,6 +143,9 @@ def _is_matrix(value: Any) -> bool:
         return False
 
 
+_Strengths = TypeVar("_Strengths", bound=ModeStrengths | MatrixStrengths)
+
+
 class FrameView(ArrayMapping[tuple[Array, Array]]):
     """Read-only mapping edge -> (U_e, V_e)."""
 
@@ -153,18 +162,36 @@ class FrameView(ArrayMapping[tuple[Array, Array]]):
         return len(self._u)
 
 
+# Rules of einsum between strengths and weights, by the number of axes of one edge's strengths;
+# leading axes are kept.
+_EMBED = {1: "etm,...em,esm->...ets", 2: "etm,...emn,esn->...ets"}
+_READ = {1: "etm,...ets,esm->...em", 2: "etm,...ets,esn->...emn"}
+
+
 def embedded(
-    u: Sequence[Array], b: Sequence[Array], v: Sequence[Array]
-) -> tuple[Float[Array, "_ _ _"], ...]:
-    """Weights U_e b_e V_e^T per bundle, b_e diagonals (edge, mode) or matrices (edge, mode, mode).
+    u: tuple[Array, ...], b: ModeStrengths | MatrixStrengths, v: tuple[Array, ...]
+) -> Stacks:
+    """Weights U_e diag(b_e) V_e^T or U_e b_e V_e^T, one stack per bundle.
 
     Frames may have more columns than there are modes: the first ones are taken.
     """
-    rules = {2: "etm,em,esm->ets", 3: "etm,emn,esn->ets"}
+    modes = b.stacks[0].shape[-1]
     return tuple(
-        jnp.einsum(rules[x.ndim], uk[..., : x.shape[-1]], x, vk[..., : x.shape[-1]])
-        for uk, x, vk in zip(u, b, v, strict=True)
+        jnp.einsum(_EMBED[b.core], uk[..., :modes], x, vk[..., :modes])
+        for uk, x, vk in zip(u, b.stacks, v, strict=True)
     )
+
+
+def in_frames(
+    kind: type[_Strengths],
+    graph: Graph,
+    u: tuple[Array, ...],
+    weights: Stacks,
+    v: tuple[Array, ...],
+) -> _Strengths:
+    """Strengths diag(U_e^T W_e V_e), or the whole matrices, of one stack of weights per bundle."""
+    parts = zip(u, weights, v, strict=True)
+    return kind(graph, tuple(jnp.einsum(_READ[kind.core], *part) for part in parts))
 
 
 def _check_fit(b: EdgeArrays, graph: Graph, shape: tuple[int, ...]) -> None:
