@@ -53,7 +53,7 @@ class ArrayMapping(SeveralArrays, Mapping[str, Item]):
         )
 
 
-def real_array(value: Any, name: str) -> Any:
+def real_array(value: object, name: str) -> Any:
     """Return `value` as an array of finite real numbers, in NumPy unless it is traced.
 
     **Raises:** `ValueError` with the cause and the remedy for sparse or masked arrays, rows of
@@ -73,7 +73,7 @@ def real_array(value: Any, name: str) -> Any:
     return raw
 
 
-def weight_array(value: Any, name: str) -> Array:
+def weight_array(value: object, name: str) -> Array:
     """Return a weight matrix as an array of ours: real, finite, of float32 or float64.
 
     Whole numbers become JAX's default float.
@@ -117,7 +117,7 @@ def check_finite(values: np.ndarray, name: str) -> None:
         raise ValueError(f"{name} is not finite at index {where} (value {values[where]}).")
 
 
-def own_copy(raw: Any, dtype: Any, name: str) -> Array:
+def own_copy(raw: Array | np.ndarray, dtype: np.dtype, name: str) -> Array:
     """Return a JAX array in `dtype` that shares no memory with what `real_array` gave.
 
     **Raises:** `ValueError` that names a value beyond the range of `dtype`.
@@ -136,7 +136,7 @@ def own_copy(raw: Any, dtype: Any, name: str) -> Array:
     return jnp.asarray(copied)
 
 
-def common_dtype(pairs: Iterable[tuple[Any, Any]]) -> np.dtype:
+def common_dtype(pairs: Iterable[tuple[object, Array | np.ndarray]]) -> np.dtype:
     """float32 if all floating-point arrays are, else JAX's default float.
 
     `pairs` are (value as given, its `real_array`). Whatever holds an array counts alike: NumPy,
@@ -151,7 +151,7 @@ def common_dtype(pairs: Iterable[tuple[Any, Any]]) -> np.dtype:
     return single if floats == {single} else np.dtype(jnp.result_type(float))
 
 
-def check_row_labels(given: Mapping[str, Any]) -> None:
+def check_row_labels(given: Mapping[str, object]) -> None:
     """Raise `ValueError` where two arrays carry row labels that name the rows differently.
 
     Arrays are paired by position. Labels (the index of a pandas object, the coordinates of the
@@ -190,7 +190,7 @@ def _check_pair(name: str, labels: Any, other: str, known: Any) -> None:
     )
 
 
-def _row_labels(value: Any) -> Any:
+def _row_labels(value: object) -> Any:
     """The pandas index of the rows of a DataFrame, Series or DataArray, else None."""
     index = getattr(value, "index", None)
     if hasattr(index, "equals") and hasattr(index, "isin"):
@@ -199,12 +199,12 @@ def _row_labels(value: Any) -> Any:
     return indexes.get(dims[0]) if dims and isinstance(indexes, Mapping) else None
 
 
-def _numbered(labels: Any) -> bool:
+def _numbered(labels: object) -> bool:
     """Whether rows are labelled 0, 1, 2, ..., which pandas does where no labels are given."""
     return getattr(labels, "start", None) == 0 and getattr(labels, "step", None) == 1
 
 
-def check_dense(value: Any, name: str) -> None:
+def check_dense(value: object, name: str) -> None:
     """Raise `ValueError` for a sparse array, or one of which entries are masked."""
     for method in ("toarray", "todense"):
         if hasattr(value, method):
@@ -221,7 +221,7 @@ def check_dense(value: Any, name: str) -> None:
             )
 
 
-def _python_numbers(value: Any) -> bool:
+def _python_numbers(value: object) -> bool:
     if not isinstance(value, list | tuple):
         return False
     return not any(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(value))

@@ -6,7 +6,6 @@ which is exact for squared error and gated linear maps.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import equinox as eqx
 import jax.core
@@ -90,11 +89,11 @@ class GatedData(SeveralArrays, eqx.Module):
 
     def __init__(
         self,
-        inputs: Mapping[str, Any],
-        targets: Mapping[str, Any],
-        node_gates: Mapping[str, Any] | None = None,
-        edge_gates: Mapping[str, Any] | None = None,
-        weights: Any = None,
+        inputs: Mapping[str, object],
+        targets: Mapping[str, object],
+        node_gates: Mapping[str, object] | None = None,
+        edge_gates: Mapping[str, object] | None = None,
+        weights: object = None,
     ):
         for name, value in (("inputs", inputs), ("targets", targets)):
             if not isinstance(value, Mapping) or not value:
@@ -266,7 +265,7 @@ class GatedData(SeveralArrays, eqx.Module):
         )
 
 
-def _placed(raw: Any, name: str, ndim: int, dtype: np.dtype) -> Array:
+def _placed(raw: Array | np.ndarray, name: str, ndim: int, dtype: np.dtype) -> Array:
     """Our own copy of an array that has passed `real_array`, if its number of axes is right."""
     if raw.ndim != ndim:
         wanted = "(examples, features)" if ndim == 2 else "(examples,)"
@@ -282,7 +281,7 @@ def _transposed(array: Array, n: int) -> str:
     return ""
 
 
-def _weights(raw: Any, n: int, first: str, dtype: np.dtype) -> Array:
+def _weights(raw: Array | np.ndarray | None, n: int, first: str, dtype: np.dtype) -> Array:
     if raw is None:
         return jnp.full((n,), 1 / n, dtype=dtype)
     array = _placed(raw, "weights", 1, dtype)
@@ -299,7 +298,7 @@ def _weights(raw: Any, n: int, first: str, dtype: np.dtype) -> Array:
     return array / array.sum()
 
 
-def _known_index(index: Any, n: int) -> Any:
+def _known_index(index: ArrayLike | Sequence[int], n: int) -> Array | np.ndarray:
     """`index` as an array, checked where it can be seen: JAX would take the last example for n."""
     if isinstance(index, jax.core.Tracer):
         return index
@@ -392,7 +391,7 @@ def _triangular(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return q * sign, r * sign[:, None]
 
 
-def _split(table: np.ndarray, like: Mapping[str, Array], dtype: Any) -> dict[str, np.ndarray]:
+def _split(table: np.ndarray, like: Mapping[str, Array], dtype: np.dtype) -> dict[str, np.ndarray]:
     bounds = np.cumsum([v.shape[1] for v in like.values()])[:-1]
     parts = np.split(table, bounds, axis=1)
     return {k: part.astype(dtype) for k, part in zip(like, parts, strict=True)}

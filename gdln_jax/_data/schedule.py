@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from gdln_jax._checks import MAKE_A_MODEL, Instead, is_concrete
 from gdln_jax._data.arrays import SeveralArrays
@@ -58,10 +58,10 @@ class Schedule(SeveralArrays, eqx.Module):
     def __init__(
         self,
         datas: Sequence[GatedData],
-        times: ArrayLike | Sequence[Any] | None = None,
+        times: ArrayLike | Sequence[ArrayLike] | None = None,
         order: ArrayLike | Sequence[int] | None = None,
         *,
-        steps: ArrayLike | Sequence[Any] | None = None,
+        steps: ArrayLike | Sequence[ArrayLike] | None = None,
     ):
         if isinstance(datas, GatedData):
             raise ValueError("datas is one GatedData; pass a list of them, [data, other].")
@@ -111,11 +111,11 @@ class Schedule(SeveralArrays, eqx.Module):
         """Return the data that hold at `t`, in the unit of the schedule."""
         return self.phase(jnp.searchsorted(self.switches, jnp.asarray(t), side="right"))
 
-    def with_times(self, times: ArrayLike | Sequence[Any]) -> "Schedule":
+    def with_times(self, times: ArrayLike | Sequence[ArrayLike]) -> "Schedule":
         """Return the same phases with other switches, in units of time."""
         return self._with(_checked_switches(times, "times"), None)
 
-    def with_steps(self, steps: ArrayLike | Sequence[Any]) -> "Schedule":
+    def with_steps(self, steps: ArrayLike | Sequence[ArrayLike]) -> "Schedule":
         """Return the same phases with other switches, in numbers of steps."""
         return self._with(None, _checked_switches(steps, "steps"))
 
@@ -173,7 +173,7 @@ def _checked_switches(values: Any, name: str) -> Array:
     return array.astype(int if name == "steps" else float)
 
 
-def at_time(data: Any, t: ArrayLike) -> Any:
+def at_time(data: PyTree, t: ArrayLike) -> PyTree:
     """`data`, or what holds at `t` if they are a schedule."""
     return data.at(t) if isinstance(data, Schedule) else data
 

@@ -5,8 +5,6 @@ modes), the full network on aligned weights is a sum of small ones, exactly, for
 gates; what is reduced once can then be differentiated in the gates.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 from jaxtyping import Array, Float
@@ -33,5 +31,5 @@ class ModeNetworks(eqx.Module):
         return jax.vmap(_apply)(self.network, data)
 
 
-def _apply(network: GatedNetwork, data: GatedData) -> Any:
+def _apply(network: GatedNetwork, data: GatedData) -> dict[str, Array]:
     return network(data)

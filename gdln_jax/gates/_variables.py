@@ -10,13 +10,12 @@ in blocks there are two regimes: fast gates switch and the weights keep the solu
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from gdln_jax._checks import check_choice, check_keys, is_concrete
 from gdln_jax._data.arrays import weight_array
@@ -125,13 +124,13 @@ def _rate(value: ArrayLike, name: str, wanted: str) -> Float[Array, "*batch"]:
     return array
 
 
-def leaky(loss: Callable[[Any, Any], Array] = mse) -> Callable[[LearnedGates, Any], Array]:
+def leaky(loss: Callable[[PyTree, PyTree], Array] = mse) -> Callable[[LearnedGates, PyTree], Array]:
     """Return `loss` plus leak |w|^2/2, whose gradient lets the variables forget at rate `leak`."""
     return _LEAKY.setdefault(loss, _with_leak(loss))
 
 
-def _with_leak(loss: Callable[[Any, Any], Array]) -> Callable[[LearnedGates, Any], Array]:
-    def total(model: LearnedGates, data: Any) -> Array:
+def _with_leak(loss: Callable[[PyTree, PyTree], Array]) -> Callable[[LearnedGates, PyTree], Array]:
+    def total(model: LearnedGates, data: PyTree) -> Array:
         leak = jax.lax.stop_gradient(model.leak)
         return loss(model, data) + leak * jnp.sum(jnp.square(model.w)) / 2
 
@@ -142,7 +141,9 @@ def _with_leak(loss: Callable[[Any, Any], Array]) -> Callable[[LearnedGates, Any
 _LEAKY: dict[Callable, Callable] = {}
 
 
-def gate_share(model: LearnedGates, data: Any, loss: Callable[[Any, Any], Array] = mse) -> Array:
+def gate_share(
+    model: LearnedGates, data: PyTree, loss: Callable[[PyTree, PyTree], Array] = mse
+) -> Array:
     """Return the share of the gates in the present fall of the loss, between 0 and 1.
 
     -dL/dt is the squared norm of the gradient, of which the variables hold one part and the

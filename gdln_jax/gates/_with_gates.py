@@ -1,7 +1,6 @@
 """Gated data with other gates, which may be traced: what gates are learned through."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,8 +14,8 @@ from gdln_jax._data.gated import GatedData
 
 def with_gates(
     data: GatedData,
-    node_gates: Mapping[str, Any] | None = None,
-    edge_gates: Mapping[str, Any] | None = None,
+    node_gates: Mapping[str, object] | None = None,
+    edge_gates: Mapping[str, object] | None = None,
     *,
     groups: Int[Array, " n"] | Int[np.ndarray, " n"] | None = None,
 ) -> GatedData:
@@ -35,7 +34,7 @@ def with_gates(
     """
     check_gated_data(data)
 
-    def spread(gates: Mapping[str, Any] | None, kind: str) -> dict[str, Array]:
+    def spread(gates: Mapping[str, object] | None, kind: str) -> dict[str, Array]:
         filled = {}
         for name, value in (gates or {}).items():
             given = f"{kind}[{name!r}]"

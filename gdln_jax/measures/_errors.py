@@ -4,11 +4,11 @@ All on the scale of SCIENCE 1: relative error ||y - h||^2 / ||y||^2, so that 1 i
 that predicts zero gets, averaged over routes.
 """
 
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from gdln_jax._data.boundary import check_gated_data, check_predicts
 from gdln_jax._data.gated import GatedData
@@ -90,7 +90,7 @@ def zero_shot_error(
 
 
 def error_by_group(
-    model: Any, data: GatedData, groups: Int[ArrayLike, " n"], num_groups: int
+    model: PyTree, data: GatedData, groups: Int[ArrayLike, " n"], num_groups: int
 ) -> Float[Array, " group"]:
     """Relative error of any model on each group of examples, summed over output nodes.
 
@@ -102,14 +102,17 @@ def error_by_group(
     check_gated_data(data)
     outputs = model(data)
 
-    def total(per_example: Any) -> Array:
+    def total(per_example: Array) -> Array:
         return jax.ops.segment_sum(per_example, jnp.asarray(groups), num_segments=num_groups)
 
-    def square(vectors: Any) -> Array:
+    def square(vectors: Callable[[str], Array]) -> Array:
         # Weights times values, not their squares: 0 times infinity would be NaN.
         parts = (data.weights[:, None] * vectors(k) * vectors(k) for k in data.targets)
-        return total(sum(jnp.sum(part, axis=-1) for part in parts))
+        return total(sum((jnp.sum(part, axis=-1) for part in parts), jnp.zeros(())))
 
-    missed, wanted = square(lambda k: data.targets[k] - outputs[k]), square(data.targets.get)
+    missed, wanted = (
+        square(lambda k: data.targets[k] - outputs[k]),
+        square(data.targets.__getitem__),
+    )
     mean = quotient(missed, total(data.weights), at_zero=jnp.nan)
     return quotient(missed, wanted, at_zero=mean)

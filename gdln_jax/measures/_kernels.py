@@ -5,22 +5,21 @@ one transposed and one forward linearised pass.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from gdln_jax._data.boundary import check_predicts
 from gdln_jax._linalg import norm, quotient
 
 
 def empirical_ntk(
-    model: Any,
-    data: Any,
+    model: PyTree,
+    data: PyTree,
     *,
-    readout: Callable[[Any], Array] | None = None,
+    readout: Callable[[PyTree], Array] | None = None,
     block: int = 16,
 ) -> Float[Array, "n k n k"]:
     r"""Empirical neural tangent kernel $\Theta = J J^T$, J the derivative of outputs by weights.
@@ -42,7 +41,7 @@ def empirical_ntk(
     moving, still = eqx.partition(model, eqx.is_inexact_array)
     read = _side_by_side if readout is None else readout
 
-    def outputs(weights: Any) -> Array:
+    def outputs(weights: PyTree) -> Array:
         return read(eqx.combine(weights, still)(data))
 
     value, forward = jax.linearize(outputs, moving)
@@ -62,7 +61,7 @@ def empirical_ntk(
     return kernel.reshape(*value.shape, *value.shape)
 
 
-def _side_by_side(outputs: Any) -> Array:
+def _side_by_side(outputs: PyTree) -> Array:
     if isinstance(outputs, dict):
         return jnp.concatenate(list(outputs.values()), axis=-1)
     return outputs
@@ -101,13 +100,13 @@ def kernel_movement(before: ArrayLike, after: ArrayLike) -> tuple[Float[Array, "
     return quotient(change, norm(before), at_zero=change), kernel_alignment(before, after)
 
 
-def weight_movement(before: Any, after: Any) -> Float[Array, ""]:
+def weight_movement(before: PyTree, after: PyTree) -> Float[Array, ""]:
     """Relative change ||W(t) - W(0)|| / ||W(0)|| over all weights of a model (any pytree).
 
     From weights that are all 0 it is ||W(t)|| itself. At the start it is 0 with derivative 0.
     """
 
-    def size(tree: Any) -> Array:
+    def size(tree: PyTree) -> Array:
         return norm(jnp.stack([norm(leaf) for leaf in jax.tree.leaves(tree)]))
 
     old, new = (eqx.filter(tree, eqx.is_inexact_array) for tree in (before, after))

@@ -1,7 +1,7 @@
 """Networks with rectified hidden layers and a linear read-out."""
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -68,7 +68,10 @@ class ReLUNetwork(AbstractModel):
     )
 
     def __init__(
-        self, weights: Sequence[Any], biases: Sequence[Any] | None = None, slope: float | int = 0.0
+        self,
+        weights: Sequence[object],
+        biases: Sequence[object] | None = None,
+        slope: float | int = 0.0,
     ):
         self.weights = _matrices(weights, "weights")
         self.biases = None if biases is None else _matrices(biases, "biases")
@@ -99,7 +102,7 @@ class ReLUNetwork(AbstractModel):
         widths: Sequence[int] | Graph,
         *,
         std: ArrayLike | Sequence[Any] = 1.0,
-        init: Callable[[Graph, PRNGKeyArray], Any] | None = None,
+        init: initialisers.Initialiser | None = None,
         bias: bool = False,
         slope: float | int = 0.0,
         key: PRNGKeyArray,
@@ -149,14 +152,14 @@ class ReLUNetwork(AbstractModel):
             h = jnp.where(z > 0, z, self.slope * z)
         return layers
 
-    def __call__(self, data: Any) -> Any:
+    def __call__(self, data: object) -> Any:
         """Return `{output node: (n, |y|)}` for `GatedData`, (..., |y|) for an array."""
         if not isinstance(data, GatedData | PackedData):
             return self.pre_activations(_checked_array(data, self.weights[0].shape[-1]))[-1]
         x, target = self.ends(data)
         return {target: self.pre_activations(x)[-1]}
 
-    def ends(self, data: Any) -> tuple[Float[Array, "n inputs"], str]:
+    def ends(self, data: object) -> tuple[Float[Array, "n inputs"], str]:
         """Return the input array of `data` and the name of its output node, after checks."""
         if not isinstance(data, GatedData):
             raise ValueError(
@@ -214,7 +217,7 @@ class ReLUNetwork(AbstractModel):
         return f"ReLUNetwork({', '.join(parts)})"
 
 
-def check_relu(model: Any) -> None:
+def check_relu(model: object) -> None:
     """Raise `ValueError` unless `model` is one `ReLUNetwork`, not a batch of them."""
     if not isinstance(model, ReLUNetwork):
         raise ValueError(
@@ -224,7 +227,7 @@ def check_relu(model: Any) -> None:
     check_single(model, model.weights[0].shape[:-2])
 
 
-def check_plain(model: Any) -> None:
+def check_plain(model: object) -> None:
     """Raise `ValueError` unless `model` is what gates are predicted for, batched or not."""
     if not isinstance(model, ReLUNetwork):
         raise ValueError(f"the run is of a {type(model).__name__}; expected a gdln.ReLUNetwork.")
@@ -242,7 +245,7 @@ def check_plain(model: Any) -> None:
         )
 
 
-def _matrices(arrays: Any, name: str) -> tuple[Array, ...]:
+def _matrices(arrays: object, name: str) -> tuple[Array, ...]:
     if isinstance(arrays, Mapping) or not isinstance(arrays, Iterable):
         remedy = "those of a chain by edge name, in order, list(weights.values())"
         raise ValueError(
@@ -275,7 +278,7 @@ def _checked_stds(std: Any, layers: int) -> list[Any]:
     return stds
 
 
-def _checked_array(x: Any, width: int, name: str = "the input") -> Array:
+def _checked_array(x: object, width: int, name: str = "the input") -> Array:
     array = jnp.asarray(x)
     if array.ndim < 1 or array.shape[-1] != width:
         raise ValueError(f"{name} has shape {array.shape}; expected (..., {width}).")
