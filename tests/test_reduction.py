@@ -345,7 +345,7 @@ def test_solutions_read_like_mappings(chain):
     for run in (diagonal(0.1, [0.0, 3.0]), coupled(0.2, [0.0, 2.0, 4.0])):
         assert isinstance(run.b, Mapping)
         every = dict(run.b)
-        assert list(every) == run.b.keys() == ["x->h1", "h1->y"]
+        assert list(every) == list(run.b.keys()) == ["x->h1", "h1->y"]
         for name, value in run.b.items():
             np.testing.assert_array_equal(every[name], value)
             np.testing.assert_array_equal(run.b.get(name), value)
@@ -931,7 +931,7 @@ def test_the_path_table_needs_the_examples():
 
 def test_strengths_read_like_a_mapping(chain):
     b = chain.strengths_of({"x->h1": [0.1, 0.2, 0.3], "h1->y": 0.5})
-    assert list(b) == b.keys() == ["x->h1", "h1->y"]
+    assert list(b) == list(b.keys()) == ["x->h1", "h1->y"]
     assert len(b) == 2
     np.testing.assert_array_equal(dict(b.items())["h1->y"], 0.5)
     np.testing.assert_array_equal(b.values()[0], [0.1, 0.2, 0.3])
