@@ -818,8 +818,6 @@ def chain():
         ({"x->h1": np.ones(4), "h1->y": 1.0}, r"b\['x->h1'\] has shape \(4,\)"),
         ({"x->h1": 1.0}, "b lacks edge 'h1->y'"),
         ({"x->h1": 1.0, "h1->y": 1.0, "h->y": 1.0}, "'h->y', which is not an edge.*'h1->y'"),
-        ("small", "b is 'small'"),
-        (None, "b is None"),
     ],
 )
 @pytest.mark.parametrize("use", ["loss", "embed", "solve", "quotient"])
@@ -843,7 +841,7 @@ def test_strengths_that_are_not_finite(chain):
             use()
 
 
-@pytest.mark.parametrize("ts", [[0.0], [0.0, 0.0], [1.0, 0.0], [0.0, np.nan], [[0.0, 1.0]]])
+@pytest.mark.parametrize("ts", [[0.0], [0.0, 0.0], [1.0, 0.0], [0.0, np.nan], np.zeros((1, 2))])
 def test_times_that_do_not_increase(chain, ts):
     with pytest.raises(ValueError, match="increasing"):
         chain.solve(0.1, ts)
@@ -934,7 +932,7 @@ def test_strengths_read_like_a_mapping(chain):
     assert list(b) == list(b.keys()) == ["x->h1", "h1->y"]
     assert len(b) == 2
     np.testing.assert_array_equal(dict(b.items())["h1->y"], 0.5)
-    np.testing.assert_array_equal(b.values()[0], [0.1, 0.2, 0.3])
+    np.testing.assert_array_equal(next(iter(b.values())), [0.1, 0.2, 0.3])
     assert "2 edges x 3 modes" in repr(b)
     assert float(chain.loss(b)) == float(chain.loss(dict(b.items())))
 

@@ -11,8 +11,7 @@ from jaxtyping import Array, ArrayLike, PyTree
 
 from gdln_jax._checks import check_positive_if_known, is_concrete
 from gdln_jax._ode import Crossing, Settings, cross, known_array, settings, smallest_entry
-from gdln_jax._reduction.flow import velocity_of
-from gdln_jax._reduction.strengths import MatrixStrengths, ModeStrengths
+from gdln_jax._reduction.flow import Strengths, velocity_of
 from gdln_jax._solution import SolveError, product
 
 
@@ -69,7 +68,7 @@ def crossing(
 class PathModes(eqx.Module):
     """The product of strengths along a path, per mode; of matrices its diagonal."""
 
-    read: Callable[[PyTree], ModeStrengths | MatrixStrengths]
+    read: Callable[[PyTree], Strengths]
     path: tuple[str, ...] = eqx.field(static=True)
 
     def __call__(self, y: PyTree) -> Array:
