@@ -56,9 +56,9 @@ class ArrayMapping(SeveralArrays, Mapping[str, Item]):
 def real_array(value: object, name: str) -> Any:
     """Return `value` as an array of finite real numbers, in NumPy unless it is traced.
 
-    **Raises:** `ValueError` with the cause and the remedy for sparse or masked arrays, rows of
-    unequal length, what holds no real numbers, precisions below float32 or above float64, and
-    values that are not finite.
+    Raises:
+        ValueError: Sparse or masked arrays, rows of unequal length, what holds no real numbers,
+            precisions below float32 or above float64, and values that are not finite.
     """
     if isinstance(value, jax.core.Tracer):
         check_real(value.dtype, name)
@@ -78,7 +78,8 @@ def weight_array(value: object, name: str) -> Array:
 
     Whole numbers become JAX's default float.
 
-    **Raises:** `ValueError`, as `real_array`.
+    Raises:
+        ValueError: As `real_array`.
     """
     if isinstance(value, jax.Array):
         check_real(value.dtype, name)
@@ -120,7 +121,8 @@ def check_finite(values: np.ndarray, name: str) -> None:
 def own_copy(raw: Array | np.ndarray, dtype: np.dtype, name: str) -> Array:
     """Return a JAX array in `dtype` that shares no memory with what `real_array` gave.
 
-    **Raises:** `ValueError` that names a value beyond the range of `dtype`.
+    Raises:
+        ValueError: A value beyond the range of `dtype`.
     """
     if isinstance(raw, jax.core.Tracer):
         return raw.astype(dtype)

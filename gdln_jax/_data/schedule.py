@@ -22,26 +22,28 @@ from gdln_jax._graph import Graph
 class Schedule(SeveralArrays, eqx.Module):
     """Gated data that are piecewise constant in time.
 
-    **Arguments:**
-
-    - `datas`: the data sets, with the same nodes, numbers of examples and widths; their gates,
-      targets, inputs and weights may differ. A gate that only some of them have is 1 in the others.
-    - `times`, or else `steps`: (switch,) increasing times at which the next phase begins, in
-      units of time for `gradient_flow`; or numbers of steps (whole, from 0) for `train`. At a
-      switch itself the new data hold. Each function refuses the other unit: one step of descent
-      with learning rate eta lasts tau eta, so `schedule.with_times(tau * eta * schedule.steps)`
-      and `schedule.with_steps(np.rint(schedule.times / (tau * eta)))` convert. Arrays: other
-      values need no new program, and `gradient_flow` is differentiable in the times. The
-      derivative at a time that is also saved is that from the left.
-    - `order`: (switch + 1,) which of `datas` each phase has; by default one after the other.
-      `np.arange(blocks) % 2` makes two tasks take turns.
+    Args:
+        datas: The data sets, with the same nodes, numbers of examples and widths; their gates,
+            targets, inputs and weights may differ. A gate that only some of them have is 1 in the
+            others.
+        times: (switch,) increasing times at which the next phase begins, in units of time for
+            `gradient_flow`. At a switch itself the new data hold. Arrays: other values need no new
+            program, and `gradient_flow` is differentiable in the times. The derivative at a time
+            that is also saved is that from the left.
+        steps: The same for `train`, in numbers of steps (whole, from 0). Give one of both. Each
+            function refuses the other unit: one step of descent with learning rate eta lasts tau
+            eta, so `schedule.with_times(tau * eta * schedule.steps)` and
+            `schedule.with_steps(np.rint(schedule.times / (tau * eta)))` convert.
+        order: (switch + 1,) which of `datas` each phase has; by default one after the other.
+            `np.arange(blocks) % 2` makes two tasks take turns.
 
     A pytree, all phases with one structure, so that a step costs as much as all edges on all
     examples (packed data skip closed edges, a schedule does not).
 
-    **Raises:** `ValueError` for data sets that do not fit each other, not exactly one of `times`
-    and `steps`, switches that do not increase, steps that are negative or fractions, or a number
-    of phases that does not fit the number of switches.
+    Raises:
+        ValueError: Data sets that do not fit each other, not exactly one of `times` and `steps`,
+            switches that do not increase, steps that are negative or fractions, or a number of
+            phases that does not fit the number of switches.
     """
 
     _instead = Instead(

@@ -23,8 +23,9 @@ class ModeStrengths(EdgeArrays):
     def make(cls, graph: Graph, modes: int, b: Any) -> "ModeStrengths":
         """Make strengths from one number, one per mode, or edge -> either.
 
-        **Raises:** `ValueError` that names the edge for missing or unknown edges or a number of
-        entries that is neither 1 nor the number of modes, or for strengths of another graph.
+        Raises:
+            ValueError: Missing or unknown edges, a number of entries that is neither 1 nor the
+                number of modes, or strengths of another graph; the message names the edge.
         """
         if isinstance(b, ClassStrengths):
             b = b.expanded()
@@ -64,7 +65,8 @@ class MatrixStrengths(EdgeArrays):
     def make(cls, graph: Graph, size: int, modes: int, b: Any) -> "MatrixStrengths":
         """Make matrices (size, size) from edge -> matrix, or strengths for the diagonal.
 
-        **Raises:** `ValueError` that names the edge, as `ModeStrengths.make`.
+        Raises:
+            ValueError: As `ModeStrengths.make`.
         """
         if isinstance(b, MatrixStrengths):
             _check_fit(b, graph, (size, size))

@@ -16,9 +16,8 @@ from gdln_jax._network.gated import GatedNetwork
 class ModeNetworks(eqx.Module):
     """Networks of one architecture that learn side by side, each from data of its own.
 
-    **Arguments:**
-
-    - `network`: a `GatedNetwork` whose stacks have a leading axis (mode,).
+    Args:
+        network: A `GatedNetwork` whose stacks have a leading axis (mode,).
 
     Called on `GatedData` stacked in the same way it returns output node -> (mode, n, |v|), so that
     `mse` is the sum of the modes' losses.

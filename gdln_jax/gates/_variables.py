@@ -36,21 +36,23 @@ class LearnedGates(AbstractModel):
 
     Train it like any model, with `gradient_flow` or `train`, on the loss `leaky(mse)`.
 
-    **Arguments:**
-
-    - `network`: the weights. `nodes`: the hidden or output nodes whose gates learn.
-    - `rate`: r, how much faster than weights the variables learn; `leak`: lambda, in units of
-      1/tau, the rate at which they forget, towards equal gates. Both may be traced.
-    - `bound`: `"softmax"`: gates are positive and sum to 1, so that pathways compete;
-      `"sigmoid"`: each lies between 0 and 1.
-    - `z`: (node,) initial variables; default 0.
+    Args:
+        network: The weights.
+        nodes: The hidden or output nodes whose gates learn.
+        rate: r, how much faster than weights the variables learn; may be traced.
+        leak: lambda, in units of 1/tau, the rate at which they forget, towards equal gates; may be
+            traced.
+        bound: `"softmax"`: gates are positive and sum to 1, so that pathways compete; `"sigmoid"`:
+            each lies between 0 and 1.
+        z: (node,) initial variables; default 0.
 
     Gradient flow in w = z / sqrt(r) with the weights' time constant is flow at rate r in z: `w` is
     what is stored and learns. `rate` and `leak` get no gradient. A gate that the data give the
     same node is replaced.
 
-    **Raises:** `ValueError` for what is no `GatedNetwork`, unknown or input nodes, another number
-    of variables, a known rate that is not above 0, or a known leak below 0.
+    Raises:
+        ValueError: What is no `GatedNetwork`, unknown or input nodes, another number of variables,
+            a known rate that is not above 0, or a known leak below 0.
     """
 
     network: GatedNetwork
@@ -163,8 +165,8 @@ def retention(model: LearnedGates, data: GatedData) -> Float[Array, ""]:
     1 the weights keep its solution and gates alone bring it back (flexible), near 0 it has to be
     learned anew (forgetful). Of all tasks at once it is the capacity that is kept.
 
-    **Raises:** `ValueError` when a path passes two of the nodes: the loss is not quadratic in the
-    gates then.
+    Raises:
+        ValueError: A path passes two of the nodes: the loss is not quadratic in the gates then.
     """
     if not isinstance(model, LearnedGates):
         raise ValueError(

@@ -21,16 +21,17 @@ def with_gates(
 ) -> GatedData:
     """Return `data` with the named gates replaced, by values that may be traced.
 
-    **Arguments:**
-
-    - `node_gates`, `edge_gates`: name -> one gate per example (n,); with `groups` one per group of
-      examples (group,); or one number for all examples. Gates that are not named stay.
-    - `groups`: (n,) the group of each example, say its context.
+    Args:
+        node_gates: Name -> one gate per example (n,); with `groups` one per group of examples
+            (group,); or one number for all examples. Gates that are not named stay.
+        edge_gates: The same for edges.
+        groups: (n,) the group of each example, say its context.
 
     `data` may be stacked along leading axes (see `ModeNetworks`), which share the gates.
 
-    **Raises:** `ValueError` that names a gate of another shape, or that holds no finite real
-    numbers.
+    Raises:
+        ValueError: A gate of another shape, or that holds no finite real numbers; the message names
+            it.
     """
     check_gated_data(data)
 

@@ -34,7 +34,8 @@ def input_output_maps(net: GatedNetwork) -> Float[Array, "input output y x"]:
     exactly the paths between its two domains, it is what the network computes on route (i, j).
     Computed as the response to unit inputs; paths are not enumerated.
 
-    **Raises:** `ValueError` unless all inputs have one width and all outputs have one width.
+    Raises:
+        ValueError: Inputs of several widths, or outputs of several widths.
     """
     check_network(net)
     graph = net.graph

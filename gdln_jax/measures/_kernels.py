@@ -28,14 +28,13 @@ def empirical_ntk(
     l on example b; under gradient flow on the mean loss, $\tau \dot h_a = -\frac1n \sum_b
     \Theta_{ab} (h_b - y_b)$ where all outputs have targets.
 
-    **Arguments:**
-
-    - `model`: any `eqx.Module` that maps `data` to an array (n, k) or to a dictionary of such,
-      which are put side by side in the order of the dictionary.
-    - `readout`: function from what the model returns to an array (n, k), to look at part of it;
-      for the routing task, where one output domain is open, the sum over output nodes.
-    - `block`: rows of the kernel made at a time. Memory is the kernel, (n k)^2 numbers, and
-      `block` times the weights; the cost is 2 n k passes through the network.
+    Args:
+        model: Any `eqx.Module` that maps `data` to an array (n, k) or to a dictionary of such,
+            which are put side by side in the order of the dictionary.
+        readout: Function from what the model returns to an array (n, k), to look at part of it; for
+            the routing task, where one output domain is open, the sum over output nodes.
+        block: Rows of the kernel made at a time. Memory is the kernel, (n k)^2 numbers, and `block`
+            times the weights; the cost is 2 n k passes through the network.
     """
     check_predicts(model)
     moving, still = eqx.partition(model, eqx.is_inexact_array)
