@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gdln_jax import exact, recipes, relu, tasks
+from gdln_jax import SolveError, exact, recipes, relu, tasks
 from gdln_jax.recipes import OptionError, contexts, depth, linear, margin, more_contexts
 from gdln_jax.recipes import _ensembles as sim
 
@@ -134,8 +134,13 @@ def test_a_head_start_that_takes_too_many_steps_is_refused_in_words(monkeypatch)
     taken = np.zeros((1, 2, 5))
     taken[0, 0, 0] = 0.5
     words = r"mode 1 was not found: the ODE solver gave up after .* tau, within 30 steps"
-    with pytest.raises(RuntimeError, match=words):
-        relu.head_start(1e3 * np.eye(2, 5), taken, np.ones(1), np.ones(1), np.array([1e-8]))
+    given = (1e3 * np.eye(2, 5), taken, np.ones(1), np.ones(1), np.array([1e-8]))
+    with pytest.raises(SolveError, match=words):
+        relu.head_start(*given)
+    left = relu.head_start(*given, throw=False)
+    assert np.isfinite(left.s).all()
+    assert np.isnan(left.on_output[1]).all()
+    assert np.isnan(left.gain[1])
 
 
 # ------------------------------------------------------------------ what the recipes share
