@@ -29,6 +29,11 @@ from gdln_jax._reduction.refusal import InexactReductionError as InexactReductio
 from gdln_jax._reduction.refusal import InexactReductionWarning as InexactReductionWarning
 from gdln_jax._reduction.table import PathTable as PathTable
 from gdln_jax._reduction.strengths import ModeStrengths as ModeStrengths
+from gdln_jax._reduction.strengths import MatrixStrengths as MatrixStrengths
+from gdln_jax._reduction.rules import rule_residual as rule_residual
+from gdln_jax._reduction.rules import RuleResidual as RuleResidual
+from gdln_jax.rules._rule import InexactRuleError as InexactRuleError
+from gdln_jax._reduction.curvature import SaddleWarning as SaddleWarning
 from gdln_jax._reduction.quotient import Quotient as Quotient
 from gdln_jax._reduction.effective import effective_initial as effective_initial
 from gdln_jax._reduction.effective import expected_initial as expected_initial

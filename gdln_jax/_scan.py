@@ -127,11 +127,23 @@ def apply_gradient(
 ) -> tuple[PyTree, PyTree]:
     """Return updates and the new state.
 
-    `value`, `grad` and `value_fn` are the extra arguments of optax, which line searches and
-    plateau rules ask for; each optimiser is given those that it names.
+    `value`, `grad`, `value_fn` and `grad_fn` are the extra arguments of optax, which line searches,
+    plateau rules and sharpness-aware minimisation ask for; each optimiser is given those that it
+    names. `grad_fn(params, *_)` ignores what follows the parameters.
     """
     named = inspect.signature(optimizer.update).parameters.values()
-    extra = {"value": value, "grad": gradient, "value_fn": value_fn}
+
+    def value_alone(there: PyTree, grad_fn: object = None) -> Array:
+        # A line search of optax hands on to the value what it does not know itself.
+        del grad_fn
+        return value_fn(there)
+
+    extra = {
+        "value": value,
+        "grad": gradient,
+        "value_fn": value_alone,
+        "grad_fn": lambda there, *_: jax.grad(value_fn)(there),
+    }
     if not any(one.kind is one.VAR_KEYWORD for one in named):
         extra = {one.name: extra[one.name] for one in named if one.name in extra}
     try:
@@ -143,9 +155,8 @@ def apply_gradient(
 def _unusable(stage: str, error: Exception) -> ValueError:
     return ValueError(
         f"optimizer cannot be used: its {stage} raised {type(error).__name__}: {error}. It gets "
-        "gradient, state and parameters, and value=, grad=, value_fn= where it names them. One "
-        "that needs more (optax.lookahead: pairs of parameters; optax.contrib.sam with "
-        "opaque_mode: grad_fn) needs a loop of your own. Labels of optax.multi_transform that are "
-        "a network must be handed over as a function, lambda _: labels, since optax calls whatever "
-        "can be called."
+        "gradient, state and parameters, and value=, grad=, value_fn=, grad_fn= where it names "
+        "them. One that needs more (optax.lookahead: pairs of parameters) needs a loop of your "
+        "own. Labels of optax.multi_transform that are a network must be handed over as a "
+        "function, lambda _: labels, since optax calls whatever can be called."
     )

@@ -35,8 +35,13 @@ def test_a_chain_of_any_depth_follows_its_curve(values: dict[str, Any], depth: i
     ts = np.array([0.0, 0.5, 1.0, 1.5]) * wanted * tau
     run = solve_ivp(
         lambda _, a: depth * a ** (2 - 2 / depth) * (s - d * a) / tau,
-        (0.0, ts[-1]), [1e-3, 4.0], "DOP853", ts, rtol=1e-12, atol=1e-14,
-    )  # fmt: skip
+        (0.0, ts[-1]),
+        [1e-3, 4.0],
+        "DOP853",
+        ts,
+        rtol=1e-12,
+        atol=1e-14,
+    )
     np.testing.assert_allclose(
         exact.chain_mode(ts[:, None], s, d, np.array([1e-3, 4.0]), depth, tau), run.y.T, 1e-9
     )
@@ -176,9 +181,13 @@ def test_a_race_of_pathways_ends_as_its_flow_does(values: dict[str, Any]):
     np.testing.assert_allclose(u**3 / 2, values["race_blocks"]["shares"], RTOL)
 
     run = solve_ivp(
-        lambda _, u: factors * u**2 * (2.0 - np.sum(u**3)), (0.0, 1e3), [0.1, 0.1], "DOP853",
-        rtol=1e-11, atol=1e-12,
-    )  # fmt: skip
+        lambda _, u: factors * u**2 * (2.0 - np.sum(u**3)),
+        (0.0, 1e3),
+        [0.1, 0.1],
+        "DOP853",
+        rtol=1e-11,
+        atol=1e-12,
+    )
     np.testing.assert_allclose(u, run.y[:, -1], 1e-8)
     slope = jax.grad(lambda k: exact.pathway_race(k, u0, 1.0, 1.0, 3)[0])(jnp.asarray(kappa))
     step = 1e-6 * np.eye(2)[0]

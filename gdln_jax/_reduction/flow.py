@@ -29,9 +29,11 @@ class ReducedTrajectory(Solution):
 
     - `b`: mapping edge -> (time, mode); of a coupled reduction edge -> (time, mode, mode). On a
       quotient the strengths of an edge are looked up when asked for, and `x` has them by class.
+    - `optimizer_state`: that of discrete training after the last step, for `train(resume=)`.
     """
 
     b: Strengths
+    optimizer_state: PyTree = None
 
     @property
     def final(self) -> Strengths:

@@ -11,6 +11,7 @@ import diffrax
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax._checks import Instead, is_concrete
@@ -24,6 +25,7 @@ from gdln_jax._reduction.loss import ModeData
 from gdln_jax._reduction.merging import Program, merged, program_loss
 from gdln_jax._reduction.strengths import ClassStrengths, ModeStrengths
 from gdln_jax._reduction.times import crossing
+from gdln_jax._reduction.train import train_classes
 from gdln_jax._solution import checked_path
 
 # What to pass instead of reduced equations where a model is asked for.
@@ -155,6 +157,49 @@ class Quotient(SeveralArrays, eqx.Module):
             rates=self.rates[:, None],
         )
 
+    def train(
+        self,
+        x0: ArrayLike | None = None,
+        *,
+        rule: optax.GradientTransformation | optax.MultiSteps,
+        steps: int,
+        save_every: int = 1,
+        tol: float = 1e-8,
+        resume: ReducedTrajectory | None = None,
+        throw: bool = True,
+    ) -> ReducedTrajectory:
+        """Train on one variable per class, as the full network trains (BEYOND 7.6).
+
+        A rule sees the gradient of one edge, and its norms over edges count every member. An
+        optimiser of optax is given sqrt(|class|) x, for which norms over all parameters are right;
+        one that is another optimiser there, such as those with a norm per array, is refused. Cost
+        and compile time do not depend on the number of edges (the probe of an optax optimiser
+        does).
+
+        Args:
+            x0: (class, mode), default the b0 the quotient was made for.
+            rule: of `gdln.rules`, or any optimiser of optax. It must treat the members of a class
+                alike: make the quotient by `reduction.quotient(b0, rule=rule)`.
+            steps, save_every, tol, resume, throw: as for `Reduction.train`.
+
+        Returns:
+            A `ReducedTrajectory` with `x` (time, class, mode) and `b[edge]`.
+
+        Raises:
+            ValueError, SolveError: as `Reduction.train`; `ValueError` that names the class where a
+                rule tells its members apart.
+        """
+        return train_classes(
+            self,
+            self.x0 if x0 is None else self._start(x0),
+            rule=rule,
+            steps=steps,
+            save_every=save_every,
+            tol=tol,
+            resume=resume,
+            throw=throw,
+        )
+
     def _start(self, x0: ArrayLike) -> Array:
         x0 = jnp.asarray(x0, dtype=self.x0.dtype)
         classes, modes = self.x0.shape
@@ -183,16 +228,25 @@ class _PathOfClasses(eqx.Module):
         return jnp.prod(x[self.index], axis=0)
 
 
-def make_quotient(data: ModeData, b0: ModeStrengths, scale: np.ndarray, *, seed: int) -> Quotient:
+def make_quotient(
+    data: ModeData,
+    b0: ModeStrengths,
+    scale: np.ndarray,
+    apart: np.ndarray | None,
+    *,
+    seed: int,
+) -> Quotient:
     """Find the coarsest invariant partition that `b0` allows, and the loss on its classes.
 
     `scale` (mode,): the strengths at which gradients are compared, those at which modes are
-    learned, not the plateau where `b0` may lie.
+    learned, not the plateau where `b0` may lie. `apart` (edge, _): edges with different rows are
+    kept apart.
     """
     graph = data.graph
     start = np.concatenate([np.asarray(stack) for stack in b0.stacks])
     masks = np.concatenate([np.asarray(mask) for mask in data.masks])
-    labels = equal_rows(np.concatenate([start, masks], axis=1))
+    apart = np.zeros((len(start), 0)) if apart is None else apart
+    labels = equal_rows(np.concatenate([start, masks, apart], axis=1))
     labels = refine(flat_gradient(data), labels, start.shape[1], scale, seed=seed)
     _, first = np.unique(labels, return_index=True)
     return Quotient(

@@ -12,6 +12,7 @@ import diffrax
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from gdln_jax._checks import Instead, check_choice, check_positive, is_concrete
@@ -33,7 +34,9 @@ from gdln_jax._reduction.certificate import (
     tied_classes,
     typical_strength,
 )
+from gdln_jax._reduction.class_rules import what_sets_apart
 from gdln_jax._reduction.coupled import Coupled, couple, coupled_loss
+from gdln_jax._reduction.curvature import horizon, max_step, sharpness
 from gdln_jax._reduction.flow import ReducedTrajectory, Strengths, solve_reduced
 from gdln_jax._reduction.frames import find_frames
 from gdln_jax._reduction.loss import ModeData, mode_loss
@@ -65,7 +68,9 @@ from gdln_jax._reduction.strengths import (
 )
 from gdln_jax._reduction.table import PathTable, path_table
 from gdln_jax._reduction.times import PathModes, crossing
+from gdln_jax._reduction.train import train
 from gdln_jax._solution import checked_path
+from gdln_jax.rules import Rule
 
 # One number, one per mode, or edge -> either (coupled: or a matrix).
 StrengthsLike = ArrayLike | Sequence[float] | Mapping | ModeStrengths | MatrixStrengths
@@ -330,11 +335,134 @@ class Reduction(SeveralArrays, eqx.Module):
             scale=scale,
         )
 
-    def quotient(self, b0: StrengthsLike, *, seed: int = 0) -> Quotient:
-        """Merge the edges that start equal in `b0` and always receive equal gradients.
+    def train(
+        self,
+        b0: StrengthsLike,
+        *,
+        rule: optax.GradientTransformation | optax.MultiSteps,
+        steps: int,
+        loss: Callable[..., Array] | None = None,
+        save_every: int = 1,
+        tol: float = 1e-8,
+        on_inexact: str = "raise",
+        check_end: bool = True,
+        resume: ReducedTrajectory | None = None,
+        throw: bool = True,
+    ) -> ReducedTrajectory:
+        """Train in aligned coordinates: what the full network does, at any step size (BEYOND 7).
+
+        One compiled scan; it may be mapped over `b0` and over rates of rules that are made inside
+        the mapped function, and differentiated. The polar factor's derivative by b is 0.
+
+        Args:
+            b0: strengths as in `strengths_of`. The network that trains alike is `embed(b0)`.
+            rule: one of `gdln.rules`, which needs no certificate; or any optimiser of optax, which
+                is probed first by `rule_residual` (not where its rates or this reduction are
+                traced: then do so before).
+            steps: number of steps.
+            loss: `loss(model, data)` of the embedded network, for the data given to `reduce`;
+                default l(b), the loss of `gdln.mse`. Its gradient is certified first.
+            save_every: steps between two records; steps 0 and the last are always kept.
+            tol: largest residual of an exact rule (in float32 at least 1e-3).
+            on_inexact: for an optimiser that keeps the manifold but sees the shapes of matrices:
+                `"raise"`, or `"embed"` to run it on matrices of full shape.
+            check_end: warn with `SaddleWarning` where the run ends in a saddle of the full loss.
+                Costs 100 products with the Hessian; not done under `jit` and `vmap`.
+            resume: a trajectory of `train` to go on from, in place of `b0`, for `steps` more.
+            throw: raise when the loss ceases to be finite; never under `jit` or `vmap`, where the
+                member has status 1.
+
+        Returns:
+            A `ReducedTrajectory` whose `ts` are numbers of steps. Exact in exact arithmetic;
+            rounding leaves the manifold where steps are too large, see `max_step` and `horizon`.
 
         Raises:
-            ValueError: a coupled reduction, or a `b0` that breaks the ties.
+            InexactRuleError: a `ValueError`, for an optimiser that leaves the manifold.
+            ValueError: for bad arguments.
+            SolveError: when training diverges, with `throw`.
+        """
+        return train(
+            self,
+            b0,
+            rule=rule,
+            steps=steps,
+            loss=loss,
+            save_every=save_every,
+            tol=tol,
+            on_inexact=on_inexact,
+            check_end=check_end,
+            resume=resume,
+            throw=throw,
+        )
+
+    def sharpness(
+        self, b: StrengthsLike, *, part: str = "full", smallest: bool = False
+    ) -> Float[Array, ""]:
+        """Return the largest eigenvalue of the Hessian of `gdln.mse` at the network of `b`.
+
+        Args:
+            b: strengths as in `strengths_of`.
+            part: `"full"`, all weights; `"reduced"`, along the manifold; `"normal"`, the rest. The
+                spectra of the last two make up the first.
+            smallest: the smallest eigenvalue instead, which is negative at a saddle.
+
+        Returns:
+            The algebraically largest (or smallest), by Lanczos' method with up to 100 vectors of
+            the size of the weights. Can be compiled and mapped.
+
+        Raises:
+            ValueError: for another part, or `"normal"` where the manifold holds all weights.
+        """
+        return sharpness(self, b, part=part, smallest=smallest)
+
+    def max_step(self, b: StrengthsLike, rule: Rule) -> Float[Array, ""]:
+        """Return the rate above which `rule` amplifies rounding at `b` (BEYOND 7.5).
+
+        2/lambda with the largest curvature lambda of the full Hessian, for momentum and decay its
+        kin. For `shampoo` a rate that is small enough, from eps alone. For rules that divide by the
+        gradient (`muon`, `normalized`) a local indicator: it shrinks with the gradient, and falls
+        to 0 where a mode is learned.
+
+        Args:
+            b: strengths: those of the sharpest point of a run, not of its start.
+            rule: a rule of `gdln.rules`; its learning rate is not read.
+
+        Raises:
+            ValueError: for an optimiser of optax or `per_matrix`, which do not tell their settings.
+        """
+        return max_step(self, b, rule)
+
+    def horizon(self, run: ReducedTrajectory, rule: Rule, *, tol: float = 1e-6) -> int | None:
+        """Return the step at which rounding is expected to have left the manifold by `tol`.
+
+        An indicator, not a bound: it multiplies the growth of normal perturbations step by step and
+        ignores how their directions turn (BEYOND 7.5). Between saved steps curvature is
+        interpolated.
+
+        Args:
+            run: of `train`, with this rule.
+            rule: `rules.sgd`.
+            tol: share of the weights outside the manifold.
+
+        Returns:
+            A step of the run, or None if it is not reached.
+
+        Raises:
+            ValueError: for another rule, or a batch of runs.
+        """
+        return horizon(self, run, rule, tol=tol)
+
+    def quotient(self, b0: StrengthsLike, *, rule: Rule | None = None, seed: int = 0) -> Quotient:
+        """Merge the edges that start equal in `b0` and always receive equal gradients.
+
+        Args:
+            b0: strengths at the start.
+            rule: of `gdln.rules`, for `Quotient.train`: edges that it tells apart, by their rate or
+                shape factor, are not merged.
+            seed: of the points at which gradients are compared.
+
+        Raises:
+            ValueError: for a coupled reduction, or when `b0` breaks the ties.
         """
         if self.core is not None:
             raise ValueError(
@@ -347,7 +475,8 @@ class Reduction(SeveralArrays, eqx.Module):
             raise ValueError("quotient() compares values of b0 and cannot run under jit or vmap.")
         check_finite(start)
         check_ties(self.ties, self.untied_residual, start)
-        return make_quotient(self.mode_data, start, self.typical, seed=seed)
+        apart = None if rule is None else what_sets_apart(rule, self.graph)
+        return make_quotient(self.mode_data, start, self.typical, apart, seed=seed)
 
     def path_table(self, *, max_pairs: int = 250_000) -> PathTable:
         """Enumerate the paths with their S(p) and D(j, p); needs a reduction of `GatedData`."""

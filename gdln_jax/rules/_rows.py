@@ -1,14 +1,14 @@
 """The weight matrices of a parameter tree: one row per edge of each stack.
 
 Rules act on trees with a `graph` and one stack per leaf: matrices (edge, |target|, |source|) of a
-network or of a coupled reduction, or strengths (edge, mode), which stand for diag(b_e).
-`ClassStrengths` has one row per class of equal edges instead.
+network or of a coupled reduction, or strengths (edge, mode), which stand for diag(b_e). A tree with
+`classes` has one row per class of equal edges instead, and the gradient of one edge in it; norms
+over edges count a class as often as it has edges.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,20 +19,6 @@ from gdln_jax._graph import Graph
 from gdln_jax._linalg import root
 
 Tree = TypeVar("Tree")
-
-
-class ClassStrengths(eqx.Module):
-    """Strengths of classes of equal edges: what a rule acts on in a quotient.
-
-    - `members`: one edge of each class; the others have the same rate and shape factor.
-    - `counts`: number of edges per class. Norms over edges count a class that often.
-    - `stacks`: one array (class, mode).
-    """
-
-    graph: Graph = eqx.field(static=True)
-    members: tuple[str, ...] = eqx.field(static=True)
-    counts: tuple[int, ...] = eqx.field(static=True)
-    stacks: tuple[Float[Array, "cls mode"]]
 
 
 class Rows(NamedTuple):
@@ -60,8 +46,9 @@ def rows(tree: Any) -> tuple[Rows, ...]:
             f"the parameters have stacks of shapes {[np.shape(s) for s in stacks]}, a batch: map "
             "the training over it with jax.vmap."
         )
-    if isinstance(tree, ClassStrengths):
-        return (_rows(graph, tree.members, tree.counts),)
+    classes = getattr(tree, "classes", None)
+    if classes is not None:
+        return (_rows(graph, tuple(names[0] for names in classes), tuple(map(len, classes))),)
     return tuple(_rows(graph, bundle.edges, (1,) * len(bundle.edges)) for bundle in graph.bundles)
 
 
