@@ -163,6 +163,21 @@ class Graph(Mistakable):
             )
         return self._edges[self.edge_index[name]]
 
+    def walk(self, path: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of edges that follow one another; `ValueError` unless they do."""
+        if isinstance(path, str) or not isinstance(path, Sequence) or not len(path):
+            raise ValueError(
+                f"path is {path!r}; pass the names of its edges in order, such as ['x->h', 'h->y']."
+            )
+        edges = [self.edge(name) for name in path]
+        for before, after in itertools.pairwise(edges):
+            if before.target != after.source:
+                raise ValueError(
+                    f"path is broken: {before.name!r} ends at {before.target!r}, and "
+                    f"{after.name!r} begins at {after.source!r}."
+                )
+        return tuple(edge.name for edge in edges)
+
     def shape(self, name: str) -> tuple[int, int]:
         """Shape (|target|, |source|) of the weight matrix on the edge called `name`."""
         edge = self.edge(name)

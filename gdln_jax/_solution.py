@@ -4,7 +4,6 @@ A run that fails raises `SolveError`, or with `throw=False`, and always under `j
 says so in its `status` and holds NaN wherever it did not get to.
 """
 
-import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,6 @@ from jaxtyping import Array, Float, Int, PyTree
 from gdln_jax._checks import Instead, is_concrete
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.schedule import Schedule
-from gdln_jax._graph import Graph
 from gdln_jax._network.edges import EdgeArrays
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._version import __version__
@@ -46,7 +44,7 @@ class SolveError(RuntimeError):
     to. It is None where nothing was kept.
     """
 
-    def __init__(self, message: str, solution: "Solution | None" = None):
+    def __init__(self, message: str, solution: Any = None):
         super().__init__(message)
         self.solution = solution
 
@@ -229,27 +227,11 @@ def raise_if_failed(solution: Solution, reason: Callable[[], str]) -> None:
 def product(arrays: EdgeArrays, path: Sequence[str]) -> Array:
     """Return the product of what the edges of a path hold, see `Solution.product`."""
     multiply = jnp.multiply if arrays.core == 1 else jnp.matmul
-    first, *rest = checked_path(arrays.graph, path)
+    first, *rest = arrays.graph.walk(path)
     total = arrays[first]
     for name in rest:
         total = multiply(arrays[name], total)
     return total
-
-
-def checked_path(graph: Graph, path: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of edges that follow one another; `ValueError` unless they do."""
-    if isinstance(path, str) or not isinstance(path, Sequence) or not len(path):
-        raise ValueError(
-            f"path is {path!r}; pass the names of its edges in order, such as ['x->h', 'h->y']."
-        )
-    edges = [graph.edge(name) for name in path]
-    for before, after in itertools.pairwise(edges):
-        if before.target != after.source:
-            raise ValueError(
-                f"path is broken: {before.name!r} ends at {before.target!r}, and {after.name!r} "
-                f"begins at {after.source!r}."
-            )
-    return tuple(edge.name for edge in edges)
 
 
 def check_measure(measure: object) -> None:

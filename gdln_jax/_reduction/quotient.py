@@ -17,6 +17,7 @@ from jaxtyping import Array, ArrayLike, Float
 from gdln_jax._checks import Instead, is_concrete
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._graph import Graph
+from gdln_jax._network.edges import EdgeArrays
 from gdln_jax._ode import MAX_STEPS, Crossing
 from gdln_jax._reduction.certificate import flat_gradient, named_classes
 from gdln_jax._reduction.classes import equal_rows, refine
@@ -26,7 +27,6 @@ from gdln_jax._reduction.merging import Program, merged, program_loss
 from gdln_jax._reduction.strengths import ClassStrengths, ModeStrengths
 from gdln_jax._reduction.times import crossing
 from gdln_jax._reduction.train import train_classes
-from gdln_jax._solution import checked_path
 
 # What to pass instead of reduced equations where a model is asked for.
 REDUCED = (
@@ -66,8 +66,10 @@ class Quotient(SeveralArrays, eqx.Module):
         """Strengths of the classes, read like a mapping edge -> (..., mode)."""
         return ClassStrengths(self.graph, (jnp.asarray(x),), self.classes, self.labels)
 
-    def expand(self, x: Float[Array, "*batch cls mode"] | ClassStrengths) -> ModeStrengths:
-        """Strengths of all edges from those of the classes (leading axes allowed)."""
+    def expand(self, x: Float[Array, "*batch cls mode"] | EdgeArrays) -> ModeStrengths:
+        """Strengths of all edges from those of the classes, `run.x` or `run.b` of a solution."""
+        if isinstance(x, ModeStrengths):
+            return x
         return (x if isinstance(x, ClassStrengths) else self.by_edge(x)).expanded()
 
     def solve(
@@ -138,7 +140,7 @@ class Quotient(SeveralArrays, eqx.Module):
         if path is not None:
             flat = (name for bundle in self.graph.bundles for name in bundle.edges)
             labels = dict(zip(flat, self.labels, strict=True))
-            names = checked_path(self.graph, path)
+            names = self.graph.walk(path)
             modes = _PathOfClasses(np.array([labels[name] for name in names]))
         return crossing(
             self.x0 if x0 is None else self._start(x0),

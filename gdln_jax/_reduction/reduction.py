@@ -69,7 +69,6 @@ from gdln_jax._reduction.strengths import (
 from gdln_jax._reduction.table import PathTable, path_table
 from gdln_jax._reduction.times import PathModes, crossing
 from gdln_jax._reduction.train import train
-from gdln_jax._solution import checked_path
 from gdln_jax.rules import Rule
 
 # One number, one per mode, or edge -> either (coupled: or a matrix).
@@ -323,7 +322,7 @@ class Reduction(SeveralArrays, eqx.Module):
             loss,
             data,
             level,
-            None if path is None else PathModes(read, checked_path(self.graph, path)),
+            None if path is None else PathModes(read, self.graph.walk(path)),
             t1=t1,
             tau=tau,
             rtol=rtol,

@@ -9,6 +9,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from gdln_jax._checks import check_integer, is_concrete
 from gdln_jax._data.gated import GatedData
+from gdln_jax._data.packed import PackedData
 from gdln_jax._linalg import quotient
 from gdln_jax.relu._network import ReLUNetwork, check_relu
 
@@ -18,7 +19,11 @@ _NEAR = 0.05
 
 
 def activation_patterns(
-    model: ReLUNetwork, data: GatedData | ArrayLike, *, layer: int = 1, threshold: ArrayLike = 0.0
+    model: ReLUNetwork,
+    data: GatedData | PackedData | ArrayLike,
+    *,
+    layer: int = 1,
+    threshold: ArrayLike = 0.0,
 ) -> Bool[Array, "unit example"]:
     """Return which units of hidden layer `layer` are on for which examples (H App. B).
 
@@ -41,7 +46,11 @@ def activation_patterns(
 
 
 def on_threshold(
-    model: ReLUNetwork, data: GatedData | ArrayLike, *, layer: int = 1, threshold: ArrayLike = 0.0
+    model: ReLUNetwork,
+    data: GatedData | PackedData | ArrayLike,
+    *,
+    layer: int = 1,
+    threshold: ArrayLike = 0.0,
 ) -> Bool[Array, "unit example"]:
     """Return which units sit on their threshold for which examples, so that on or off is chance.
 
@@ -60,7 +69,7 @@ def _level(z: Array, threshold: ArrayLike) -> Array:
 
 
 def unit_power(
-    model: ReLUNetwork, data: GatedData | ArrayLike, *, layer: int | None = None
+    model: ReLUNetwork, data: GatedData | PackedData | ArrayLike, *, layer: int | None = None
 ) -> Float[Array, " unit"]:
     r"""Return each unit's share in the energy of the output, summing to 1.
 
@@ -120,7 +129,7 @@ class PatternPower(eqx.Module):
 
 def pattern_power(
     model: ReLUNetwork,
-    data: GatedData | ArrayLike,
+    data: GatedData | PackedData | ArrayLike,
     *,
     layer: int | None = None,
     threshold: float | int = 0.0,
@@ -152,13 +161,14 @@ def pattern_power(
 
 
 def _pre_activation(
-    model: ReLUNetwork, data: GatedData | ArrayLike, layer: int
+    model: ReLUNetwork, data: GatedData | PackedData | ArrayLike, layer: int
 ) -> Float[Array, "example unit"]:
     check_relu(model)
     layer = check_integer(layer, "layer", minimum=1)
     if layer > model.depth:
         raise ValueError(f"layer is {layer}, but the network has {model.depth} hidden layer(s).")
-    x = model.ends(data)[0] if isinstance(data, GatedData) else jnp.asarray(data)
+    table = isinstance(data, GatedData | PackedData)
+    x = model.ends(data)[0] if table else jnp.asarray(data)
     if x.ndim != 2:
         raise ValueError(f"data has shape {x.shape}; expected (examples, features).")
     return model.pre_activations(x)[layer - 1]
