@@ -341,6 +341,13 @@ def start_row(quick: bool) -> list[Row]:
     return measure(quick)
 
 
+def width_row(quick: bool) -> list[Row]:
+    """The small network behind a chain of 16384 units a layer."""
+    from benchmarks.width import measure
+
+    return measure(quick)
+
+
 def predict_row(quick: bool) -> list[Row]:
     """Gates of a ReLU network from its data, in float64 NumPy on one core."""
     from sklearn.datasets import load_digits
@@ -385,6 +392,7 @@ JOBS = {
     "reduced": Job(reduced_row, x64=True),
     "image": Job(image_row, cores=1),
     "gradient": Job(gradient_row),
+    "width": Job(width_row),
     "start": Job(start_row),
     "predict": Job(predict_row, x64=True, cores=1),
 }

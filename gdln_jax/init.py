@@ -65,7 +65,7 @@ class RandomInitialiser:
         return jnp.asarray(scale) * factor
 
 
-def orthogonal(gain: ArrayLike = 1.0) -> Initialiser:
+def orthogonal(gain: ArrayLike = 1.0) -> RandomInitialiser:
     """Random semi-orthogonal matrices times `gain`: all singular values equal `gain`.
 
     This is the random initialisation whose scale *is* an initial amplitude, b(0) = `gain` per
@@ -75,7 +75,7 @@ def orthogonal(gain: ArrayLike = 1.0) -> Initialiser:
     return RandomInitialiser("orthogonal", _own(gain, "gain"))
 
 
-def normal(std: ArrayLike | Mapping[str, ArrayLike] = 1.0) -> Initialiser:
+def normal(std: ArrayLike | Mapping[str, ArrayLike] = 1.0) -> RandomInitialiser:
     """Independent entries N(0, std^2); `std` is one number, or a mapping edge -> number.
 
     The projection of a random matrix on one pair of directions is N(0, std^2) too, so a mode's
@@ -88,7 +88,7 @@ def normal(std: ArrayLike | Mapping[str, ArrayLike] = 1.0) -> Initialiser:
     return RandomInitialiser("normal", _own(std, "std"))
 
 
-def xavier(gain: ArrayLike = 1.0) -> Initialiser:
+def xavier(gain: ArrayLike = 1.0) -> RandomInitialiser:
     """Glorot's normal initialisation: std = gain sqrt(2 / (|source| + |target|)).
 
     N Fig. 4 calls sigma_0 the `gain`; it is not b(0) (E9): for N_h = 64 and gain 0.2 the

@@ -101,6 +101,18 @@ def test_noise_page(capsys):
 
 
 @pytest.mark.slow
+def test_width_page(capsys):
+    scope = run("width")
+    printed = capsys.readouterr().out
+    assert "WidthReduction(closed, sizes [x:4, h1:11, h2:11, y:7]" in printed
+    assert scope["gap"] < 1e-13
+    assert "this optimizer is not exact" in printed
+    assert "('h1->h2',)" in printed
+    assert 1 / 1.5 < scope["estimate"] / scope["true"] < 1.5
+    assert scope["drawn"].sizes["h2"] == 11
+
+
+@pytest.mark.slow
 def test_own_loss_page(capsys):
     scope = run("own_loss")
     assert "equal: True" in capsys.readouterr().out

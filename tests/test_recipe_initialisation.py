@@ -98,6 +98,27 @@ def test_power_iteration_finds_the_largest_curvature():
     assert float(s.rates[1]) * found < 0.7 / 5 * 1.02
 
 
+def test_wide_networks_are_drawn_as_small_ones_and_the_rest_counts_in_movement():
+    wide = sim.setting("orthogonal", 3, 2, sim.DRAWN, (1.0,), 2, 0, 4, 0.7)
+    size = wide.starts[1].shape[-1]
+    assert size == 3 * 4 + 3 * 7
+    assert wide.rest == (0.0, sim.DRAWN - size, 0.0)
+    hidden = np.asarray(wide.starts[1][0, 0], float)
+    np.testing.assert_allclose(hidden @ hidden.T, np.eye(size), atol=1e-6)
+    assert sim.setting("xavier", 3, 2, sim.DRAWN, (1.0,), 1, 0, 4, 0.7).rest == (0.0, 0.0, 0.0)
+    pattern, y = jax.numpy.asarray(wide.pattern, float), jax.numpy.asarray(wide.y)
+    start = jax.tree.map(lambda w: w[0].astype(float), wide.starts)
+    end = jax.tree.map(lambda w: 1.1 * w, start)
+    some = np.array([[0, 0]])
+    rest = jax.numpy.asarray(wide.rest)
+    moved = sim._ends(start, end, pattern, y, some, rest)
+    norms = np.array([np.sum(np.square(w)) for w in start])
+    layers = 0.1 * np.sqrt(norms / (norms + np.asarray(wide.rest)))
+    np.testing.assert_allclose(moved["layers"], layers, rtol=1e-12)
+    whole = 0.1 * np.sqrt(norms.sum() / (norms.sum() + sum(wide.rest)))
+    np.testing.assert_allclose(moved["weights"], whole, rtol=1e-12)
+
+
 def test_reference_values_are_those_of_the_file(reference):
     known = reference["statistical"]["fig6_M7_K4_zero_shot"]
     assert dict(zip(known["sigma0"], known["relative_error_mean"], strict=True)) == (

@@ -1,18 +1,20 @@
 """Wide systems in plain NumPy, independent of the package: what the width tests compare with."""
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import gdln_jax as gdln
 
-HIERARCHY = np.array([
-    [1.5, 1.0, 0.0, 0.75, 0.0, 0.0, 0.0],
-    [1.5, 1.0, 0.0, 0.0, 0.75, 0.0, 0.0],
-    [1.5, 0.0, 1.0, 0.0, 0.0, 0.75, 0.0],
-    [1.5, 0.0, 1.0, 0.0, 0.0, 0.0, 0.75],
-])  # fmt: skip
+HIERARCHY = np.array(
+    [
+        [1.5, 1.0, 0.0, 0.75, 0.0, 0.0, 0.0],
+        [1.5, 1.0, 0.0, 0.0, 0.75, 0.0, 0.0],
+        [1.5, 0.0, 1.0, 0.0, 0.0, 0.75, 0.0],
+        [1.5, 0.0, 1.0, 0.0, 0.0, 0.0, 0.75],
+    ]
+)
 
 
 class System(NamedTuple):
@@ -83,8 +85,10 @@ def random_dag(seed, framed, width=48):
     data = gdln.GatedData(
         {"x0": rng.standard_normal((n, 3)), "x1": rng.standard_normal((n, 2))},
         {"y0": rng.standard_normal((n, 2)), "y1": rng.standard_normal((n, 3))},
-        node_gates, gates, rng.uniform(0.2, 1.0, n),
-    )  # fmt: skip
+        node_gates,
+        gates,
+        rng.uniform(0.2, 1.0, n),
+    )
     return System(graph, weights, data)
 
 
@@ -152,7 +156,7 @@ class Arrays(NamedTuple):
     weights: np.ndarray
 
 
-def arrays(graph, data, dtype=np.float64):
+def arrays(graph, data, dtype: Any = np.float64):
     n = data.num_examples
     one = np.ones(n)
     gates = {
@@ -198,6 +202,30 @@ def loss_and_gradient(weights, d, cross_entropy=False):
             gradient[e.name] = sent.T @ h[v]
             delta[v] = delta.get(v, 0.0) + sent @ weights[e.name]
     return loss, gradient, delta
+
+
+def kernel(weights, d):
+    """Tangent kernel (example, output, example, output), outputs side by side."""
+    h = forward(weights, d)
+    rows = []
+    n, ends = len(d.weights), [(v, k) for v in d.targets for k in range(h[v].shape[1])]
+    for example in range(n):
+        for end, unit in ends:
+            one = Arrays(
+                d.graph,
+                {k: x[[example]] for k, x in d.inputs.items()},
+                {v: np.zeros((1, h[v].shape[1])) for v in d.targets},
+                {k: g[[example]] for k, g in d.gates.items()},
+                np.ones(1),
+            )
+            # The gradient of half the squared distance to h - e_k is that of h_k.
+            for v in d.targets:
+                one.targets[v][0] = h[v][example]
+            one.targets[end][0, unit] -= 1.0
+            gradient = loss_and_gradient(weights, one)[1]
+            rows.append(np.concatenate([g.ravel() for g in gradient.values()]))
+    rows = np.array(rows)
+    return (rows @ rows.T).reshape(n, len(ends), n, len(ends))
 
 
 def descend(weights, d, steps, update, *, batches=None, cross_entropy=False):

@@ -20,7 +20,7 @@ from gdln_jax._width.examples import open_ways, table_of
 from gdln_jax._width.measured import OF_WEIGHTS, of_weights, refusal, shared
 from gdln_jax._width.rest import Factor, Rest, descent_factor, flow_factor, lifted
 
-Run = Callable[[GatedNetwork, Data], Array]
+Run = Callable[[GatedNetwork, Data], Array | np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -268,6 +268,23 @@ CATALOGUE: dict[str, Entry] = {
             proviso="each claim has a verdict of its own in the table",
         ),
         Entry(
+            "width",
+            "Width (new)",
+            "A wide network learns exactly as a small one whose size depends on the data alone",
+            (
+                "losses of wide = small networks: chain, gated graph, two normal layers",
+                "sizes = formula",
+                "truncations: gain per round, error estimate",
+                "Adam is not exact",
+                "reference values",
+            ),
+            "gdln_jax.recipes.width",
+            claim="From any start a wide network is a small one, if its closure is small",
+            standing="holds under conditions",
+            proviso="orthogonal or framed hidden weights, or one hidden layer; normal hidden "
+            "weights leave a truncation with an error estimate",
+        ),
+        Entry(
             "images",
             "N Fig. 7-10",
             "Rotated or permuted digits, MNIST or CIFAR-10: transfer to untrained routes",

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gdln_jax import GatedNetwork, init, measures, sweep, tasks, train
+from gdln_jax import GatedNetwork, draw_width, init, measures, sweep, tasks, train
 from gdln_jax.recipes import _route_maps
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._routing_runs import Modes, curvature
@@ -21,6 +21,8 @@ from gdln_jax.recipes._routing_runs import Modes, curvature
 # Steps at which the loss is kept: dense early, where large scales learn.
 RECORDS = 160
 _POWER_STEPS = 40
+# From this width on orthogonal starts are drawn as their exact small networks.
+DRAWN = 512
 
 
 class Routes(eqx.Module):
@@ -42,6 +44,8 @@ class Setting:
 
     pattern: 0/1 (input, output). y (feature, item). modes: of the data. scales: sigma_0 (scale,).
     starts: random networks of scale 1, stacked over seeds. rates (scale,). steps: for all scales.
+    rest: squared norm of the weights of each layer that the starts leave out (`draw_width`), at
+    scale 1: 0 but for the hidden layer of networks that are drawn as small ones.
     """
 
     pattern: np.ndarray
@@ -51,6 +55,7 @@ class Setting:
     starts: tuple[jax.Array, ...]
     rates: np.ndarray
     steps: int
+    rest: tuple[float, ...] = (0.0, 0.0, 0.0)
 
     @property
     def kept(self) -> np.ndarray:
@@ -94,7 +99,12 @@ def setting(
         net = GatedNetwork.init(graph, getattr(init, kind)(1.0), key=jax.random.fold_in(base, k))
         return tuple(w.astype(jnp.float32) for w in net.stacks)
 
-    starts = draw(jnp.arange(seeds))
+    rest = (0.0, 0.0, 0.0)
+    if kind == "orthogonal" and width >= DRAWN:
+        starts = _drawn(task, seeds, base)
+        rest = (0.0, float(width - starts[1].shape[-1]), 0.0)
+    else:
+        starts = draw(jnp.arange(seeds))
     modes = data_modes(domains)
     scales = np.asarray(scales, float)
     chosen, targets = jnp.asarray(pattern, jnp.float32), jnp.asarray(y, jnp.float32)
@@ -108,7 +118,17 @@ def setting(
 
     steep = np.asarray(steepest(starts, jnp.asarray(scales, jnp.float32)), float).max(axis=1)
     rates = safety / (curvature(modes, 0.0) + 5 * steep)
-    return Setting(pattern, y, modes, scales, starts, rates, steps)
+    return Setting(pattern, y, modes, scales, starts, rates, steps, rest)
+
+
+def _drawn(task: tasks.Task, seeds: int, key: jax.Array) -> tuple[jax.Array, ...]:
+    """Small networks that stand for orthogonal ones of any width, exactly, stacked over seeds."""
+    nets = [
+        draw_width(task.graph, task.data, init.orthogonal(1.0), key=jax.random.fold_in(key, k)).net
+        for k in range(seeds)
+    ]
+    stacks = zip(*(net.stacks for net in nets), strict=True)
+    return tuple(jnp.stack(parts).astype(jnp.float32) for parts in stacks)
 
 
 def largest_curvature(stacks: Any, pattern: Any, y: Any) -> Any:
@@ -136,6 +156,7 @@ def descend(s: Setting, *, refine: int = 1, seeds: int | None = None) -> dict[st
     """
     pattern, y = jnp.asarray(s.pattern, jnp.float32), jnp.asarray(s.y, jnp.float32)
     scales, rates = (jnp.asarray(a, jnp.float32) for a in (s.scales, s.rates / refine))
+    rest_of = jnp.asarray(s.rest, jnp.float32)
     half = s.steps * refine // 2
     rest = s.steps * refine - half
     # Four routes, of which some are trained: what kernels are measured on.
@@ -157,7 +178,7 @@ def descend(s: Setting, *, refine: int = 1, seeds: int | None = None) -> dict[st
             "loss": losses[s.kept * refine],
             "rise": jnp.max(jnp.diff(losses)) / losses[0],
             "status": jnp.maximum(first.status, second.status),
-            **_ends(start, second.final, pattern, y, some),
+            **_ends(start, second.final, pattern, y, some, scales[scale] ** 2 * rest_of),
             **_by_pattern(first.final, pattern, y, "_half"),
             "b0": _projected(start, s.modes),
         }
@@ -175,8 +196,14 @@ def descend(s: Setting, *, refine: int = 1, seeds: int | None = None) -> dict[st
     return {name: np.asarray(found[name].values, float) for name in names}
 
 
-def _ends(start: Any, end: Any, pattern: Any, y: Any, some: Any) -> dict[str, Any]:
-    """What is measured at the end and between start and end."""
+def _ends(start: Any, end: Any, pattern: Any, y: Any, some: Any, rest: jax.Array) -> dict[str, Any]:
+    """What is measured at the end and between start and end.
+
+    `rest`: squared norm of what each layer has beside the start, which does not move.
+    """
+    held = jnp.stack([jnp.sum(jnp.square(w)) for w in start])
+    share = jnp.sqrt(held / (held + rest))
+    whole = jnp.sqrt(jnp.sum(held) / jnp.sum(held + rest))
     before, after = (measures.empirical_ntk(Routes(w), some) for w in (start, end))
     change, alignment = measures.kernel_movement(before, after)
     h = jnp.swapaxes(end[0], 1, 2).reshape(-1, end[0].shape[1])
@@ -187,10 +214,9 @@ def _ends(start: Any, end: Any, pattern: Any, y: Any, some: Any) -> dict[str, An
         **_by_pattern(end, pattern, y, ""),
         "start_power": jnp.sum(power * other) / jnp.sum(other),
         "curvature": largest_curvature(end, pattern, y),
-        "weights": measures.weight_movement(start, end),
-        "layers": jnp.stack(
-            [measures.weight_movement(a, b) for a, b in zip(start, end, strict=True)]
-        ),
+        "weights": whole * measures.weight_movement(start, end),
+        "layers": share
+        * jnp.stack([measures.weight_movement(a, b) for a, b in zip(start, end, strict=True)]),
         "kernel_change": change,
         "kernel_alignment": alignment,
         "alignment": measures.domain_alignment(similarity, len(pattern)),

@@ -34,7 +34,9 @@ class Options:
     Attributes:
         domains: M. trained: K, cyclic. seeds, seed: networks per scale at the first width; wider
             ones have at least three.
-        widths: N_h, N's first. scales: sigma_0 of the first width, wide_scales of the others.
+        widths: N_h, N's first; from 512 on orthogonal networks are drawn as their exact small
+            ones (`draw_width`), so that any width costs the same.
+        scales: sigma_0 of the first width, wide_scales of the others.
         init: whose scale sigma_0 is. N has "random matrices with singular value sigma_0",
             orthogonal.
         steps, wide_steps: of gradient descent. safety: step times curvature at the end.
@@ -44,7 +46,7 @@ class Options:
     trained: int = 4
     seeds: int = 10
     seed: int = 0
-    widths: tuple[int, ...] = (64, 512)
+    widths: tuple[int, ...] = (64, 512, 4096, 16384)
     scales: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4, 0.6, 1.0, 1.5, 2.0, 3.0)
     wide_scales: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0)
     init: Literal["orthogonal", "xavier"] = "orthogonal"

@@ -26,6 +26,7 @@ from gdln_jax import (
     mse,
     pack,
     reduce,
+    reduce_width,
     tasks,
 )
 from gdln_jax.recipes import _ensembles as sim
@@ -108,6 +109,8 @@ class Runs:
     modes: Modes
     ts: np.ndarray
     descent: Trajectory
+    small: np.ndarray  # (seed, time) losses of the small networks
+    sizes: tuple[int, int]  # hidden units of those, and of the random networks
     start: np.ndarray  # (seed, mode) effective a0
     product: np.ndarray  # (seed, mode) u^T W2 W1 v at t = 0
     grid: np.ndarray
@@ -163,6 +166,9 @@ def simulate(options: Options, progress: Progress = silent) -> Runs:
     progress(0.1, f"{o.seeds} networks, {steps} steps of gradient descent")
     rate = o.learning_rate * o.loss_scale
     descent = sim.descend(nets, data, rate, steps, sim.spacing(steps, 500))
+    r = reduce_width(nets, task.data)
+    packed = pack(r.net.graph, r.data)
+    small = sim.descend(r.net, packed, rate, steps, sim.spacing(steps, 500)).losses
     ts = o.learning_rate * np.asarray(descent.ts[0], float)
 
     progress(0.5, "gradient flow")
@@ -177,7 +183,8 @@ def simulate(options: Options, progress: Progress = silent) -> Runs:
     uneven = _uneven(o, task, flow, grid)
     progress(0.8, "closed forms")
     return Runs(
-        task, modes, ts, descent, start, product, grid, aligned, unbalanced, unaligned, uneven,
+        task, modes, ts, descent, np.asarray(small), (r.net.graph.nodes["h1"], o.width), start,
+        product, grid, aligned, unbalanced, unaligned, uneven,
         theory(modes, ts, start, grid, net),
     )  # fmt: skip
 
@@ -313,7 +320,15 @@ def check(options: Options, runs: Runs) -> tuple[list[Check], dict[str, Any]]:
         "commutator": runs.uneven.commutator,
         "printed": runs.uneven.h_gradient[1],
         "seeds": options.seeds,
+        "sizes": runs.sizes,
     }
+    off = np.abs(options.loss_scale * runs.small - losses).max() / losses[0, 0]
+    checks.append(
+        Check.below(
+            "random: loss of the wide - of the exact small networks, / L(0)", off, 1e-10,
+            f"{runs.sizes[0]} of {runs.sizes[1]} hidden units; no effective amplitude",
+        )
+    )  # fmt: skip
     checks.append(
         Check.below(
             "random: loss - closed form, mean over time / L(0)", mean, 0.01,
@@ -401,6 +416,10 @@ def _notes(facts: dict[str, Any]) -> Iterator[str]:
         f"The effective a0 of random weights is {mean:.3g} ± {spread:.2g} (seeds and modes; "
         f"expected n std^2/2 = {facts['expected_a0']:.3g}). The obvious u^T W2 W1 v is negative "
         f"in {facts['negative']:.0%} of the cases and would never learn."
+    )
+    yield (
+        f"Without any effective amplitude: a network of {facts['sizes'][0]} hidden units "
+        f"(reduce_width) has the loss of each random one of {facts['sizes'][1]} to rounding."
     )
     yield (
         "What is left between random networks and H Eq. 7 is the overlap of different modes in "

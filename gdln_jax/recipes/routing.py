@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gdln_jax import GatedNetwork, Trajectory, init, measures, pack, tasks
+from gdln_jax import GatedNetwork, Trajectory, draw_width, init, measures, pack, tasks
 from gdln_jax.recipes import _routing_runs as sim
 from gdln_jax.recipes._options import OptionError
 from gdln_jax.recipes._recipe import Check, Progress, Result, silent
@@ -205,6 +205,17 @@ def _probes(plan: Plan) -> tuple[np.ndarray, tuple[str, ...]]:
     return probes, tuple(f"m{k + 1}" for k in range(count))
 
 
+def dimensions(plan: Plan) -> int:
+    """Size of the exact small network of an arbitrarily wide one, drawn directly."""
+    o, base = plan.options, plan.base
+    key = jax.random.key(o.seed)
+    wide = tasks.routing(
+        o.domains, o.trained, base=(base.x, base.y), pattern=o.pattern, key=key, width=100_000
+    )
+    drawn = draw_width(wide.graph, wide.data, init.orthogonal(1.0), key=key)
+    return max(int(drawn.sizes[node]) for node in wide.graph.hidden)
+
+
 # ------------------------------------------------------------------ in words
 def _finding(plan: Plan, facts: dict[str, Any]) -> str:
     o = plan.options
@@ -246,6 +257,12 @@ def _notes(plan: Plan, facts: dict[str, Any]) -> Iterator[str]:
     yield (
         f"Reduced dynamics: one variable per edge and mode; the quotient finds {facts['classes']} "
         "classes of edges and the rates 1/M of Eq. 13-14 by itself."
+    )
+    used = dimensions(plan)
+    gain = "nothing is gained at this width" if used >= o.width else f"of {o.width} units"
+    yield (
+        f"From any orthogonal start each hidden layer uses {used} dimensions, at any width "
+        f"(reduce_width; M times the dimensions of inputs and outputs): {gain}."
     )
     if facts["unequal"] is not None:
         found = facts["unequal"]
