@@ -300,12 +300,12 @@ def test_all_three_drops_of_the_contexts_and_seeds_agree():
 
 @pytest.mark.slow
 def test_four_and_five_contexts():
-    four = relu.predict_gates(contexts(4), units=60, stages=2)
+    four = relu.predict_gates(contexts(4), units=30, stages=2)
     assert_allclose(four.times, [1.06667, 2.7045], rtol=1e-3)
     # Trained .70703 and .39328.
     assert_allclose(four.plateaus, [0.70703, 0.3930], atol=0.003)
     assert_allclose(four.joined[1], [[1, 0.3698], [0.21, 0.3423]], atol=0.01)
-    five = relu.predict_gates(contexts(5), units=60, stages=3)
+    five = relu.predict_gates(contexts(5), units=40, stages=3)
     assert_allclose(five.plateaus[:2], [0.71875, 0.58750], atol=1e-3)
     assert five.plateaus[2] == pytest.approx(0.397, abs=0.005)
     assert_allclose(five.times[:2], [1.16943, 2.76073], rtol=1e-3)
@@ -372,13 +372,15 @@ def test_near_ties_and_too_few_units_are_noticed():
     assert "!" in repr(tie)
     assert "smaller std" in repr(tie)
     assert relu.predict_gates(margin(0.8), std=1e-120).separated.all()
-    assert relu.predict_gates(gauss(30, 4, 2, 1), stages=1).stop == "not separated"
+    assert relu.predict_gates(gauss(30, 4, 2, 1), units=60, stages=1).stop == "not separated"
     for units, plateau in ((1, 0.75), (4, 0.5)):
         few = relu.predict_gates(XOR, units=units)
         assert few.stop == "stuck"
         assert few.plateaus[-1] == pytest.approx(plateau, abs=0.005)
         assert "more units" in repr(few)
     assert relu.predict_gates(margin(0.6, [0.1, 0.4, 0.3, 0.2]), stages=2).stop == "budget"
+    slow = gdln.GatedData({"x": np.diag([1.0, 1e-4])}, {"y": np.ones((2, 1))})
+    assert relu.predict_gates(slow, units=20).stop == "stuck"
 
 
 @pytest.mark.slow
@@ -405,7 +407,7 @@ def test_a_drop_ends_where_it_should_and_in_time(monkeypatch):
     found = []
     for flat in (3e-4, 3e-6):
         monkeypatch.setattr(_descent, "FLAT", flat)
-        found.append(relu.predict_gates(gauss(20, 3, 1, 6), stages=2))
+        found.append(relu.predict_gates(gauss(20, 3, 1, 6), units=40, stages=2))
     assert_allclose(found[0].times, found[1].times, rtol=2e-3)
     assert_allclose(found[0].plateaus, found[1].plateaus, atol=1e-4)
     assert np.any(found[0].plateaus != found[1].plateaus)

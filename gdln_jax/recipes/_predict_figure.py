@@ -147,5 +147,5 @@ def _crossing(ax: Any, data: xr.Dataset, facts: dict[str, Any]) -> None:
             textcoords="offset points", ha=side,
         )  # fmt: skip
     ax.set(xlabel="$1/\\ln(1/\\mathrm{std})$", ylabel="margin $\\Delta$ of the crossing",
-           xlim=(0, 0.095), ylim=(0.80, 0.90))  # fmt: skip
+           xlim=(0, 0.095), ylim=(0.80, 0.91))  # fmt: skip
     ax.legend(loc="upper left")

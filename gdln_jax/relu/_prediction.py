@@ -26,7 +26,8 @@ _SAME_LOSS = 0.05
 
 _ADVICE = {
     "learned": "the loss is below 0.001 of its start",
-    "stuck": "no unit can grow: a gate has no unit, or the rest cannot be learned; try more units",
+    "stuck": "no unit can grow, or only 1,000 times slower than at first: a gate has no unit, or "
+    "the rest cannot be learned; try more units",
     "budget": "the stages or steps ran out; give more stages",
     "not separated": "rival gates enter together, so that this plateau and what follows depend on "
     "the initial weights; a smaller std separates them",

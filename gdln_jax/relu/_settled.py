@@ -25,6 +25,7 @@ class DormantGates(eqx.Module):
       of scale std enter as one of amplitude N std^2 c_k e^{2 rate t}. On XoR their sum is kappa
       (E14).
     - `index` (unit,): each unit's gate, -1 if none.
+    - `directions` (gate, x + y): (w, a) of its units, of length 1 together.
     """
 
     patterns: Int[np.ndarray, "gate n"]
@@ -56,10 +57,11 @@ class DormantGates(eqx.Module):
         log = np.log(count * self.weights) + 2 * np.log(std)
         t = np.min((np.log(_RACE) - log) / (2 * self.rates))
         size = np.exp((log + 2 * self.rates * t) / 2)
-        width = self.utility.examples.x.shape[1]
+        examples = self.utility.examples._replace(y=self.utility.residual)
+        width = examples.x.shape[1]
         start = np.sqrt(2) * size[:, None] * self.directions
-        end = descend(self.utility.examples, Active(start[:, :width], start[:, width:])).units
-        return end.power(self.utility.examples)
+        end = descend(examples, Active(start[:, :width], start[:, width:])).units
+        return end.power(examples)
 
     def __repr__(self) -> str:
         lines = [f"DormantGates({len(self.rates)} gates of {len(self.index)} units"]

@@ -140,8 +140,7 @@ def _stage(course: Course, most: int) -> Stop | None:
     offers = [
         Offer(unit, mode)
         for unit in course.units
-        for mode in range(len(unit.modes.rates) if not unit.dormant else 1)
-        if mode < len(unit.modes.rates)
+        for mode in range(len(unit.modes.rates))[: 1 if unit.dormant else None]
     ]
     if not offers:
         return "stuck"
@@ -212,15 +211,14 @@ def _settle(course: Course, utility: Utility) -> None:
                 continue
             left[k] = False
             unit, n = dormant[k], np.append(flowing.w[k], flowing.a[k])
-            modes = _growing(gate.modes, course.slowest)
+            most, (rates, directions) = np.linalg.norm(unit.start), gate.modes
             if first:
                 # A mode that has decayed to rounding counts as its unit's start at most.
-                most = np.linalg.norm(unit.start)
-                grown = np.exp(np.minimum(flowing.log_size[k] - modes.rates * t, 700.0))
-                amounts = np.clip((modes.directions @ n) * grown, -most, most)
-                unit.start = amounts @ modes.directions
-            elif len(modes.rates):
-                unit.start = np.linalg.norm(unit.start) * modes.directions[0]
+                grown = np.exp(np.minimum(flowing.log_size[k] - rates * t, 700.0))
+                unit.start = np.clip((directions @ n) * grown, -most, most) @ directions
+            else:
+                unit.start = most * directions[0]
+            modes = _growing(gate.modes, course.slowest)
             _take(unit, modes, gate.on.tobytes() + gate.kink.tobytes())
     for k in np.flatnonzero(left):
         unit, n = dormant[k], np.append(flowing.w[k], flowing.a[k])
