@@ -10,7 +10,7 @@ import functools
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,15 @@ from gdln_jax._linalg import balanced_pair, random_orthogonal
 
 Initialiser = Callable[[Graph, PRNGKeyArray], Any]
 _Sampler = Callable[[PRNGKeyArray, tuple[int, int]], Float[Array, "target source"]]
+
+
+@runtime_checkable
+class Embeds(Protocol):
+    """What `decoupled` needs of a reduction."""
+
+    @property
+    def graph(self) -> Graph: ...
+    def embed(self, b: Any) -> Any: ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -97,7 +106,7 @@ def xavier(gain: ArrayLike = 1.0) -> RandomInitialiser:
     return RandomInitialiser("xavier", _own(gain, "gain"))
 
 
-def decoupled(reduction: Any, scale: ArrayLike | Mapping[str, ArrayLike]) -> Initialiser:
+def decoupled(reduction: Embeds, scale: ArrayLike | Mapping[str, ArrayLike]) -> Initialiser:
     """Weights aligned with the data: W_e = U_e diag(scale) V_e^T, so b(0) = `scale` exactly.
 
     `reduction` comes from `gdln.reduce`; `scale` is one number, one per mode, or a mapping edge
@@ -107,7 +116,7 @@ def decoupled(reduction: Any, scale: ArrayLike | Mapping[str, ArrayLike]) -> Ini
         ValueError: for what is no reduction, and when the weights are drawn for another graph than
             the reduction's.
     """
-    if not hasattr(reduction, "embed"):
+    if not isinstance(reduction, Embeds):
         raise ValueError(
             f"reduction is a {type(reduction).__name__}; pass gdln.reduce(graph, data), the scale "
             "second."

@@ -57,7 +57,7 @@ def real_array(value: object, name: str) -> Any:
     """Return `value` as an array of finite real numbers, in NumPy unless it is traced.
 
     Raises:
-        ValueError: Sparse or masked arrays, rows of unequal length, what holds no real numbers,
+        ValueError: sparse or masked arrays, rows of unequal length, what holds no real numbers,
             precisions below float32 or above float64, and values that are not finite.
     """
     if isinstance(value, jax.core.Tracer):
@@ -79,7 +79,7 @@ def weight_array(value: object, name: str) -> Array:
     Whole numbers become JAX's default float.
 
     Raises:
-        ValueError: As `real_array`.
+        ValueError: as `real_array`.
     """
     if isinstance(value, jax.Array):
         check_real(value.dtype, name)
@@ -122,7 +122,7 @@ def own_copy(raw: Array | np.ndarray, dtype: np.dtype, name: str) -> Array:
     """Return a JAX array in `dtype` that shares no memory with what `real_array` gave.
 
     Raises:
-        ValueError: A value beyond the range of `dtype`.
+        ValueError: a value beyond the range of `dtype`.
     """
     if isinstance(raw, jax.core.Tracer):
         return raw.astype(dtype)

@@ -52,12 +52,12 @@ class GatedData(SeveralArrays, eqx.Module):
     """`n` weighted examples; each fixes inputs, targets and gates.
 
     Args:
-        inputs: Input node -> array (n, |v|).
-        targets: Output node -> array (n, |v|).
-        node_gates: Hidden or output node -> array (n,) of real gates; missing ones are 1. An input
+        inputs: input node -> array (n, |v|).
+        targets: output node -> array (n, |v|).
+        node_gates: hidden or output node -> array (n,) of real gates; missing ones are 1. An input
             node has no node gate (SCIENCE, E2): gate the edges that leave it.
-        edge_gates: Edge -> array (n,) of real gates; missing ones are 1.
-        weights: Array (n,) of non-negative example weights; they are scaled to sum 1. Default 1/n
+        edge_gates: edge -> array (n,) of real gates; missing ones are 1.
+        weights: array (n,) of non-negative example weights; they are scaled to sum 1. Default 1/n
             each.
 
     Arrays may be of NumPy, JAX, pandas or xarray, or lists, and the mappings of any kind. They are
@@ -72,7 +72,7 @@ class GatedData(SeveralArrays, eqx.Module):
     An example of weight 0 counts nowhere, whatever its values; a network still predicts it.
 
     Raises:
-        ValueError: Wrong lengths, wrong number of axes, values that are no finite numbers, sparse
+        ValueError: wrong lengths, wrong number of axes, values that are no finite numbers, sparse
             or masked arrays, precisions below float32, contradicting row labels, negative weights
             or weights that sum to 0; the message names the array. What depends on the graph is
             checked by `validate`, which every function that takes both calls.
@@ -148,7 +148,7 @@ class GatedData(SeveralArrays, eqx.Module):
         """Check the data against an architecture; costs no array work.
 
         Raises:
-            ValueError: A missing or unknown input, target or gate, a wrong width, or a node gate on
+            ValueError: a missing or unknown input, target or gate, a wrong width, or a node gate on
                 an input node; the message names node, edge, array and expected shape.
         """
         _check_nodes(self.inputs, graph.inputs, graph, "inputs", "an input node", "incoming")
@@ -180,7 +180,7 @@ class GatedData(SeveralArrays, eqx.Module):
         `index` numbers examples from 0 (from -1 backwards), or says for each whether to take it.
 
         Raises:
-            ValueError: An example that does not exist, or examples that all weigh 0 (of traced
+            ValueError: an example that does not exist, or examples that all weigh 0 (of traced
                 numbers and weights NaN is taken instead).
         """
         index = _known_index(index, self.num_examples)

@@ -178,8 +178,8 @@ class PackedData(SeveralArrays, eqx.Module):
         """Return the same arrangement with other inputs and targets.
 
         Args:
-            inputs: As `inputs`; rows and widths may differ from before.
-            target: Gives the new `target` of each table of outputs, reached or silent; called with
+            inputs: as `inputs`; rows and widths may differ from before.
+            target: gives the new `target` of each table of outputs, reached or silent; called with
                 the table and the names of the nodes of its class.
         """
         classes = list(self.graph.classes.values())

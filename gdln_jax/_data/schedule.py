@@ -23,14 +23,14 @@ class Schedule(SeveralArrays, eqx.Module):
     """Gated data that are piecewise constant in time.
 
     Args:
-        datas: The data sets, with the same nodes, numbers of examples and widths; their gates,
+        datas: the data sets, with the same nodes, numbers of examples and widths; their gates,
             targets, inputs and weights may differ. A gate that only some of them have is 1 in the
             others.
         times: (switch,) increasing times at which the next phase begins, in units of time for
             `gradient_flow`. At a switch itself the new data hold. Arrays: other values need no new
             program, and `gradient_flow` is differentiable in the times. The derivative at a time
             that is also saved is that from the left.
-        steps: The same for `train`, in numbers of steps (whole, from 0). Give one of both. Each
+        steps: the same for `train`, in numbers of steps (whole, from 0). Give one of both. Each
             function refuses the other unit: one step of descent with learning rate eta lasts tau
             eta, so `schedule.with_times(tau * eta * schedule.steps)` and
             `schedule.with_steps(np.rint(schedule.times / (tau * eta)))` convert.
@@ -41,7 +41,7 @@ class Schedule(SeveralArrays, eqx.Module):
     examples (packed data skip closed edges, a schedule does not).
 
     Raises:
-        ValueError: Data sets that do not fit each other, not exactly one of `times` and `steps`,
+        ValueError: data sets that do not fit each other, not exactly one of `times` and `steps`,
             switches that do not increase, steps that are negative or fractions, or a number of
             phases that does not fit the number of switches.
     """

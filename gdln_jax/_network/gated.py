@@ -36,12 +36,12 @@ class GatedNetwork(AbstractModel):
     Calling it on `GatedData` (or `PackedData`) returns output node -> predictions (n, |v|).
 
     Args:
-        graph: The architecture.
-        weights: Parameter name -> array (|target|, |source|), one for each of `graph.parameters`;
+        graph: the architecture.
+        weights: parameter name -> array (|target|, |source|), one for each of `graph.parameters`;
             or one stack (edge, |target|, |source|) per `graph.bundles`, as `from_stacks`.
 
     Raises:
-        ValueError: For missing, unknown or wrongly shaped weights, weights that are not finite,
+        ValueError: missing, unknown or wrongly shaped weights, weights that are not finite,
             complex, or of a precision below float32; the message names the edge.
     """
 

@@ -24,7 +24,7 @@ class ModeStrengths(EdgeArrays):
         """Make strengths from one number, one per mode, or edge -> either.
 
         Raises:
-            ValueError: Missing or unknown edges, a number of entries that is neither 1 nor the
+            ValueError: missing or unknown edges, a number of entries that is neither 1 nor the
                 number of modes, or strengths of another graph; the message names the edge.
         """
         if isinstance(b, ClassStrengths):
@@ -66,7 +66,7 @@ class MatrixStrengths(EdgeArrays):
         """Make matrices (size, size) from edge -> matrix, or strengths for the diagonal.
 
         Raises:
-            ValueError: As `ModeStrengths.make`.
+            ValueError: as `ModeStrengths.make`.
         """
         if isinstance(b, MatrixStrengths):
             _check_fit(b, graph, (size, size))

@@ -17,7 +17,7 @@ class ModeNetworks(eqx.Module):
     """Networks of one architecture that learn side by side, each from data of its own.
 
     Args:
-        network: A `GatedNetwork` whose stacks have a leading axis (mode,).
+        network: a `GatedNetwork` whose stacks have a leading axis (mode,).
 
     Called on `GatedData` stacked in the same way it returns output node -> (mode, n, |v|), so that
     `mse` is the sum of the modes' losses.

@@ -37,8 +37,8 @@ class LearnedGates(AbstractModel):
     Train it like any model, with `gradient_flow` or `train`, on the loss `leaky(mse)`.
 
     Args:
-        network: The weights.
-        nodes: The hidden or output nodes whose gates learn.
+        network: the weights.
+        nodes: the hidden or output nodes whose gates learn.
         rate: r, how much faster than weights the variables learn; may be traced.
         leak: lambda, in units of 1/tau, the rate at which they forget, towards equal gates; may be
             traced.
@@ -51,7 +51,7 @@ class LearnedGates(AbstractModel):
     same node is replaced.
 
     Raises:
-        ValueError: What is no `GatedNetwork`, unknown or input nodes, another number of variables,
+        ValueError: what is no `GatedNetwork`, unknown or input nodes, another number of variables,
             a known rate that is not above 0, or a known leak below 0.
     """
 
@@ -166,7 +166,7 @@ def retention(model: LearnedGates, data: GatedData) -> Float[Array, ""]:
     learned anew (forgetful). Of all tasks at once it is the capacity that is kept.
 
     Raises:
-        ValueError: A path passes two of the nodes: the loss is not quadratic in the gates then.
+        ValueError: a path passes two of the nodes: the loss is not quadratic in the gates then.
     """
     if not isinstance(model, LearnedGates):
         raise ValueError(

@@ -22,15 +22,15 @@ def with_gates(
     """Return `data` with the named gates replaced, by values that may be traced.
 
     Args:
-        node_gates: Name -> one gate per example (n,); with `groups` one per group of examples
+        node_gates: name -> one gate per example (n,); with `groups` one per group of examples
             (group,); or one number for all examples. Gates that are not named stay.
-        edge_gates: The same for edges.
+        edge_gates: the same for edges.
         groups: (n,) the group of each example, say its context.
 
     `data` may be stacked along leading axes (see `ModeNetworks`), which share the gates.
 
     Raises:
-        ValueError: A gate of another shape, or that holds no finite real numbers; the message names
+        ValueError: a gate of another shape, or that holds no finite real numbers; the message names
             it.
     """
     check_gated_data(data)

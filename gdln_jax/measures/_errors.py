@@ -35,7 +35,7 @@ def input_output_maps(net: GatedNetwork) -> Float[Array, "input output y x"]:
     Computed as the response to unit inputs; paths are not enumerated.
 
     Raises:
-        ValueError: Inputs of several widths, or outputs of several widths.
+        ValueError: inputs of several widths, or outputs of several widths.
     """
     check_network(net)
     graph = net.graph

@@ -29,11 +29,11 @@ def empirical_ntk(
     \Theta_{ab} (h_b - y_b)$ where all outputs have targets.
 
     Args:
-        model: Any `eqx.Module` that maps `data` to an array (n, k) or to a dictionary of such,
+        model: any `eqx.Module` that maps `data` to an array (n, k) or to a dictionary of such,
             which are put side by side in the order of the dictionary.
-        readout: Function from what the model returns to an array (n, k), to look at part of it; for
+        readout: function from what the model returns to an array (n, k), to look at part of it; for
             the routing task, where one output domain is open, the sum over output nodes.
-        block: Rows of the kernel made at a time. Memory is the kernel, (n k)^2 numbers, and `block`
+        block: rows of the kernel made at a time. Memory is the kernel, (n k)^2 numbers, and `block`
             times the weights; the cost is 2 n k passes through the network.
     """
     check_predicts(model)

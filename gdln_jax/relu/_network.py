@@ -39,16 +39,16 @@ class ReLUNetwork(AbstractModel):
     sigma(z) = z for z > 0 and slope z otherwise; at exactly 0 a unit is off (derivative `slope`).
 
     Args:
-        weights: One array (|h_l|, |h_{l-1}|) per layer, the read-out last.
+        weights: one array (|h_l|, |h_{l-1}|) per layer, the read-out last.
         biases: None, or one array (|h_l|,) per layer, the read-out's included.
-        slope: Of the negative side, 0 for ReLU, above 0 for leaky ReLU. Static: never trained.
+        slope: of the negative side, 0 for ReLU, above 0 for leaky ReLU. Static: never trained.
 
     Calling it on `GatedData` with one input and one output node and without gates returns output
     node -> predictions (n, |y|), so that `mse`, `cross_entropy`, `gradient_flow` and `train`
     work as for a `GatedNetwork`; calling it on an array (..., |x|) returns (..., |y|).
 
     Raises:
-        ValueError: Weights that do not fit each other or the data; data with several inputs or
+        ValueError: weights that do not fit each other or the data; data with several inputs or
             outputs or with gates (a ReLU network makes its own); weights that are not finite,
             complex or of a precision below float32 (whole numbers become floats); a slope outside
             of [0, 1).
@@ -112,10 +112,10 @@ class ReLUNetwork(AbstractModel):
         Args:
             widths: `[|x|, |h1|, ..., |y|]`, or the graph of a chain such as the `.graph` of an
                 ungated task.
-            std: One for all layers or one per layer; may be traced. For inputs +-1 and small
+            std: one for all layers or one per layer; may be traced. For inputs +-1 and small
                 weights a first layer of N_h units starts N's XoR at the effective amplitude (N_h/4)
                 0.6617 std^2 (E14).
-            init: An initialiser of `gdln.init` instead of `std`.
+            init: an initialiser of `gdln.init` instead of `std`.
 
         With the same key the weights are those of
         `GatedNetwork.init(Graph.chain(widths), init.normal(std), key=key)`.
