@@ -28,7 +28,7 @@ _Sampler = Callable[[PRNGKeyArray, tuple[int, int]], Float[Array, "target source
 
 
 @runtime_checkable
-class Embeds(Protocol):
+class _Embeds(Protocol):
     """What `decoupled` needs of a reduction."""
 
     @property
@@ -106,7 +106,7 @@ def xavier(gain: ArrayLike = 1.0) -> RandomInitialiser:
     return RandomInitialiser("xavier", _own(gain, "gain"))
 
 
-def decoupled(reduction: Embeds, scale: ArrayLike | Mapping[str, ArrayLike]) -> Initialiser:
+def decoupled(reduction: _Embeds, scale: ArrayLike | Mapping[str, ArrayLike]) -> Initialiser:
     """Weights aligned with the data: W_e = U_e diag(scale) V_e^T, so b(0) = `scale` exactly.
 
     `reduction` comes from `gdln.reduce`; `scale` is one number, one per mode, or a mapping edge
@@ -116,7 +116,7 @@ def decoupled(reduction: Embeds, scale: ArrayLike | Mapping[str, ArrayLike]) -> 
         ValueError: for what is no reduction, and when the weights are drawn for another graph than
             the reduction's.
     """
-    if not isinstance(reduction, Embeds):
+    if not isinstance(reduction, _Embeds):
         raise ValueError(
             f"reduction is a {type(reduction).__name__}; pass gdln.reduce(graph, data), the scale "
             "second."
