@@ -16,7 +16,7 @@ import xarray
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from gdln_jax import _machine, recipes
+from gdln_jax import recipes
 from gdln_jax._cli import main as cli
 from gdln_jax.recipes import Check, Entry, OptionError, Result
 
@@ -452,9 +452,9 @@ def test_a_cache_at_an_address_is_passed_on_or_refused(monkeypatch, tmp_path, ad
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", address)
     monkeypatch.setattr("gdln_jax._machine.find_spec", lambda _: None)
-    assert "etils" in _machine.cache_folder()[1]
+    assert "etils" in cli._machine.cache_folder()[1]
     monkeypatch.setattr("gdln_jax._machine.find_spec", lambda name: name)
-    assert _machine.cache_folder() == (address, "")
+    assert cli._machine.cache_folder() == (address, "")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -462,7 +462,7 @@ def test_places_may_start_at_home(gdln, monkeypatch, tmp_path):
     """No shell expands `--out=~/x`."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "~/programs")
-    assert _machine.cache_folder() == (str(tmp_path / "home" / "programs"), "")
+    assert cli._machine.cache_folder() == (str(tmp_path / "home" / "programs"), "")
     assert gdln("reproduce", "fake", "--out=~/results").exit_code == 0
     assert (tmp_path / "home" / "results" / "fake.md").is_file()
     done = gdln("reproduce", "fake", "--out=~nobody-of-this-name/x")

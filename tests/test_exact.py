@@ -426,6 +426,7 @@ def test_routing_time_is_the_sum_over_roots_of_science_4():
         assert abs(exact.routing_time(b, s, d, b0, m, c=c) - np.sum(terms).real) < 1e-9
 
 
+@pytest.mark.slow
 def test_routing_reference(reference):
     entry = reference["exact"]["routing_M7_B0_0.2"]
     s = np.array([np.sqrt(185), np.sqrt(41), 3, 3]) / 4

@@ -275,6 +275,7 @@ class TestCompilationAndMemory:
         assert shapes().losses.shape == (2000,)
 
 
+@pytest.mark.slow
 def test_saved_times_that_leave_a_step_of_rounding_size_do_not_stop_the_solver():
     """Clipping to ts leaves steps of some 1e-15; a least step above that once gave up here."""
     task = gdln.tasks.routing(2, 1, width=4)

@@ -61,6 +61,7 @@ def one(runs, s):
     return jax.tree.map(lambda a: a[s], runs.measured)
 
 
+@pytest.mark.slow
 def test_defaults_find_the_gates_of_h_in_every_run(runs, task):
     """SCIENCE 6: {111, 110, 101, 011} by block majority in 12 of 12 runs, H's way in 10 or 11."""
     found = [relu.discover_gates(one(runs, s), k=4) for s in range(12)]
@@ -71,6 +72,7 @@ def test_defaults_find_the_gates_of_h_in_every_run(runs, task):
     assert all(words(relu.discover_gates(m, k=4), task) == DOUBLES for m in last)
 
 
+@pytest.mark.slow
 def test_modules_add_up(runs, task):
     modules = relu.discover_gates(runs.measured, k=4)
     assert words(modules, task) == DOUBLES
@@ -91,6 +93,7 @@ def test_modules_add_up(runs, task):
     assert "4 modules" in repr(modules)
 
 
+@pytest.mark.slow
 def test_permutations_and_copies(runs):
     """Units, examples, runs: permuted in, permuted out; twice the runs change nothing."""
     shots = jax.tree.map(lambda a: np.asarray(a[:2]), runs.measured)
@@ -194,6 +197,7 @@ def xnor(**options):
 HOW = {"learning_rate": 0.3, "std": 0.05, "key": jax.random.key(0)}
 
 
+@pytest.mark.slow
 def test_biases_and_slopes_go_into_the_imitation():
     """With the constant as a third input the answer is k = 2, too, with a gap of .002 to .007."""
     data, runs = xnor(bias=True, slope=0.1)

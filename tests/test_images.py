@@ -436,6 +436,7 @@ def test_the_largest_stable_rate_is_that_of_the_hessian(tiny):
 
 
 # ---------------------------------------------------------------- features
+@pytest.mark.slow
 def test_the_encoder_learns_the_classes_and_is_then_frozen(digits):
     def read_out(encoder):
         parts = [np.asarray(encoder(jnp.asarray(part.images))) for part in digits]

@@ -92,6 +92,7 @@ class TestObjectives:
         with pytest.raises(ValueError, match=words):
             time_of(0.7, A0, **options)
 
+    @pytest.mark.slow
     def test_output_gap(self):
         ts = jnp.linspace(0, 2, 9)
         like = gates.with_gates(DATA, {"h1": 0.7})
@@ -114,6 +115,7 @@ class TestObjectives:
         with pytest.raises(ValueError, match=r"expected \(time, n, \|y\|\) = \(9, 1, 1\)"):
             gates.output_gap(chain(A0), DATA, ts, {"y": np.zeros((9, 2))})
 
+    @pytest.mark.slow
     def test_memory_grows_like_the_root_of_the_steps(self):
         def bytes_for(steps):
             slope = jax.jit(jax.grad(lambda g: time_of(g, A0, max_steps=steps)))

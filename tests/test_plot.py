@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 import gdln_jax as gdln
 from gdln_jax import plot
-from gdln_jax.tasks._routing import routing_graph
 
 
 @pytest.fixture
@@ -201,7 +200,7 @@ def test_a_similarity_keeps_the_labels_of_the_axes(ax):
 
 @pytest.mark.parametrize("m", [1, 3, 10, 25])
 def test_architecture_of_routing(ax, m):
-    graph = routing_graph(m, 4, 7, 64)
+    graph = gdln.tasks.routing(m, 1, width=64).graph
     path = ("x0->h1", "h1->h2", f"h2->y{m - 1}")
     other = ("x0->h1", "h1->h2", "h2->y0")
     plot.architecture(ax, graph, paths=[path, other], closed=["h2->y0", "y0"])

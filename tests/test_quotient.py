@@ -4,15 +4,17 @@ Held against: N Eq. 13-17 and E17 in closed form (`gdln.exact`), the full reduct
 of reference.json.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_reduction import compiled_solves
 
 import gdln_jax as gdln
 from gdln_jax import exact, tasks
+
+# Equal values by chance at the points that are tried first.
+from gdln_jax._reduction import classes
 
 WIDTH = 5
 S = np.array([np.sqrt(185), np.sqrt(41), 3, 3]) / 4
@@ -306,8 +308,6 @@ def task_targets():
 
 def test_verification_at_fresh_points():
     """A gradient that is equal at the first points only: later ones must still split."""
-    from gdln_jax._reduction.classes import refine
-
     calls = []
 
     def gradient(values):
@@ -315,7 +315,7 @@ def test_verification_at_fresh_points():
         late = 1e-3 if len(calls) > 2 else 0.0
         return values * np.array([1.0, 1.0, 1.0 + late])[:, None]
 
-    labels = refine(gradient, np.zeros(3, int), 2, np.ones(2))
+    labels = classes.refine(gradient, np.zeros(3, int), 2, np.ones(2))
     np.testing.assert_array_equal(labels, [0, 0, 1])
     assert len(calls) >= 6
 
@@ -330,14 +330,11 @@ def test_the_program_does_not_grow_with_the_number_of_domains():
 
 
 def test_solving_for_more_domains_does_not_compile_again():
-    from gdln_jax._reduction import flow as _reduced_flow
-
-    solve: Any = _reduced_flow._solve
     compiled = []
     for m in (10, 30):
         task = routing(m, 4, compact=True)
         quotient_of(task, layered(task.graph, 0.2, 0.5, 0.3)).solve([0.0, 3.0])
-        compiled.append(solve._cached._cache_size())
+        compiled.append(compiled_solves())
     assert compiled[0] == compiled[1]
 
 

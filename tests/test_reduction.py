@@ -29,6 +29,9 @@ from scipy.stats import rankdata
 import gdln_jax as gdln
 from gdln_jax import InexactReductionError, InexactReductionWarning, tasks
 
+# What no result shows: the share outside of a span given by hand, and how much is compiled.
+from gdln_jax._reduction import certificate, flow
+
 # Three graphs with ten gatings and frames each: one input, a skip and parallel edges; two inputs,
 # two outputs and parallel edges; two inputs and a skip. Gaussian gates open every path, so that one
 # program serves a graph; each binary gating has its own.
@@ -263,8 +266,6 @@ def test_the_coupled_form_is_the_full_flow(name):
 )
 def test_the_coupled_form_has_a_certificate_of_its_own(name):
     """The share of the full gradient outside the span of its matrices, at random ones."""
-    from gdln_jax._reduction.certificate import span_leak
-
     reduction = gdln.reduce(*INEXACT[name](), on_inexact="coupled")
     assert reduction.residual < EXACT
     assert reduction.untied_residual > 0.1
@@ -272,13 +273,13 @@ def test_the_coupled_form_has_a_certificate_of_its_own(name):
     core = reduction.core
     assert core is not None
     size = float(reduction.typical.max())
-    assert span_leak(reduction.data, core.u, core.v, size, seed=0) < EXACT
+    assert certificate.span_leak(reduction.data, core.u, core.v, size, seed=0) < EXACT
     # It measures: without one direction of the inputs, or of the outputs, it is not exact.
     for narrow in (lambda x: x.at[..., 0].set(0), lambda x: x.at[..., reduction.modes - 1].set(0)):
         lacking = tuple(narrow(x) for x in core.v)
-        assert span_leak(reduction.data, core.u, lacking, size, seed=0) > 0.01
+        assert certificate.span_leak(reduction.data, core.u, lacking, size, seed=0) > 0.01
         lacking = tuple(narrow(x) for x in core.u)
-        assert span_leak(reduction.data, lacking, core.v, size, seed=0) > 0.01
+        assert certificate.span_leak(reduction.data, lacking, core.v, size, seed=0) > 0.01
 
 
 def test_a_coupled_run_goes_on_from_its_matrices():
@@ -962,9 +963,7 @@ def test_a_reduction_is_an_argument_not_a_constant():
 
 
 def compiled_solves() -> int:
-    from gdln_jax._reduction import flow as _reduced_flow
-
-    solve: Any = _reduced_flow._solve
+    solve: Any = flow._solve
     return solve._cached._cache_size()
 
 

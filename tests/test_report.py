@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from typer.testing import CliRunner
 
-from gdln_jax import _machine, recipes
+from gdln_jax import recipes
 
 # Reports of recipes that break, are killed and lie about themselves.
 from gdln_jax._cli import main, report
@@ -147,7 +147,10 @@ def test_old_files_do_not_count_in_a_new_run(command, tmp_path):
         [entry], tmp_path, options=lambda _: [], changed=lambda _: None, command=command
     )
     assert ended.state is State.PASSED
-    assert report.outcome(entry, tmp_path / "good", since=_machine.moment()).state is State.MISSING
+    assert (
+        report.outcome(entry, tmp_path / "good", since=main._machine.moment()).state
+        is State.MISSING
+    )
     # The same recipe now breaks off: its older record is still there and must not be shown.
     broken = (sys.executable, "-c", "raise SystemExit(3)")
     (ended,) = report.reproduce_all(

@@ -31,6 +31,12 @@ FRAME = {"__init__", "__main__", "_version"}
 MOST_UNITS = 31  # 28, `noise`, `rules` and `_width`; 33 with all that is planned
 MOST_EDGES_PER_UNIT = 2.6  # 2.5, and _reduction to rules and _scan
 
+# Counted outside of recipes, which get their declarative form later.
+ANY_PER_1000_LINES = 10
+ANY_IN_A_FILE = 17
+LONG_FUNCTION, MOST_LONG = 50, 4  # lines of a body, without its docstring
+MANY_PARAMETERS, MOST_WITH_MANY = 12, 6
+
 
 def _unit(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
@@ -82,3 +88,62 @@ def test_few_imports_join_the_units_and_none_in_a_circle():
 def test_a_circle_is_seen():
     with pytest.raises(ValueError, match=r"circle.*'a', 'b'"):
         _levels({("a", "b"), ("b", "a"), ("c", "a")}, {"a", "b", "c"})
+
+
+FILES = {
+    path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8")
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if "recipes" not in path.parts
+}
+TREES = {name: ast.parse(text) for name, text in FILES.items()}
+FUNCTIONS = {
+    f"{name}:{node.lineno} {node.name}": node
+    for name, tree in TREES.items()
+    for node in ast.walk(tree)
+    if isinstance(node, ast.FunctionDef)
+}
+
+
+def _lines(function: ast.FunctionDef) -> int:
+    body = function.body[ast.get_docstring(function) is not None :]
+    return 0 if not body else (body[-1].end_lineno or 0) - body[0].lineno + 1
+
+
+def _parameters(function: ast.FunctionDef) -> int:
+    arguments = function.args
+    named = len(arguments.posonlyargs) + len(arguments.args) + len(arguments.kwonlyargs)
+    return named + (arguments.vararg is not None) + (arguments.kwarg is not None)
+
+
+def test_types_are_real_ones():
+    uses = {
+        name: sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(tree))
+        for name, tree in TREES.items()
+    }
+    lines = sum(text.count("\n") for text in FILES.values())
+    assert sum(uses.values()) <= ANY_PER_1000_LINES * lines / 1000
+    assert not {name: count for name, count in uses.items() if count > ANY_IN_A_FILE}
+
+
+def test_the_formatter_has_no_exception():
+    assert not [name for name, text in FILES.items() if "fmt: " in text]
+
+
+def test_docstrings_have_one_form():
+    marks = "**Arguments", "**Raises", "**Returns", ":param ", "Parameters\n    ---"
+    other = {name for name, text in FILES.items() if any(mark in text for mark in marks)}
+    assert len(other) <= 10, other
+
+
+def test_functions_are_short_and_take_few_parameters():
+    long = {name: _lines(f) for name, f in FUNCTIONS.items() if _lines(f) > LONG_FUNCTION}
+    assert len(long) <= MOST_LONG, long
+    many = {name for name, f in FUNCTIONS.items() if _parameters(f) > MANY_PARAMETERS}
+    assert len(many) <= MOST_WITH_MANY, many
+
+
+def test_long_functions_and_many_parameters_are_counted():
+    text = "def f(a, /, b, *c, d, **e):\n    'Two lines.'\n    x = 1\n    return x\n"
+    function = ast.parse(text).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    assert (_lines(function), _parameters(function)) == (2, 5)

@@ -70,6 +70,7 @@ def _calls(dtype):
     }
 
 
+@pytest.mark.slow
 def test_the_table_of_the_docs_is_what_the_code_does(monkeypatch):
     monkeypatch.setattr(diffrax, "diffeqsolve", _caught)
     # Without jit the reduction keeps NumPy's arrays, where it says that they are JAX's.

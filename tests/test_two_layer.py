@@ -10,10 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gdln_jax import exact
-from gdln_jax._linalg import balanced_pair
+from gdln_jax import GatedNetwork, Graph, exact, init
 
 TIMES = np.array([0.0, 0.5, 3.0, 10.0, 40.0])
+
+
+def balanced(key, widths, lam, scale=1.0, dtype=jnp.float64):
+    """W1 and W2 with W2^T W2 - W1 W1^T = lam I; all singular values of W2 W1 are `scale`."""
+    start = init.balanced(lam, scale=np.sqrt(scale))
+    weights = GatedNetwork.init(Graph.chain(widths), start, key=key).weights
+    return weights["x->h1"].astype(dtype), weights["h1->y"].astype(dtype)
 
 
 @jax.jit
@@ -54,7 +60,7 @@ CASES = [
 @pytest.mark.parametrize(("widths", "lam"), CASES)
 def test_follows_the_flow_from_balanced_weights(widths, lam, key):
     """Unaligned frames, bottlenecks, and large t, where the bottleneck keeps the largest modes."""
-    w1, w2 = balanced_pair(key, widths, lam, scale=0.02)
+    w1, w2 = balanced(key, widths, lam, scale=0.02)
     sigma = jax.random.normal(jax.random.fold_in(key, 1), (widths[2], widths[0]))
     got = exact.two_layer_flow(1.7 * TIMES, w1, w2, sigma, 1.7, sigma_x=0.7)
     np.testing.assert_allclose(got, simulate(w1, w2, sigma, 0.7), rtol=0, atol=1e-9)
@@ -65,7 +71,7 @@ def test_limit_is_the_best_map_that_fits_the_bottleneck(key):
     sigma = jax.random.normal(key, (5, 4))
     u, s, vt = np.linalg.svd(sigma)
     for hidden in (2, 7):
-        w1, w2 = balanced_pair(key, (4, hidden, 5), 0.0, scale=1e-3)
+        w1, w2 = balanced(key, (4, hidden, 5), 0.0, scale=1e-3)
         best = (u[:, :4] * np.where(np.arange(4) < hidden, s, 0)) @ vt
         got = exact.two_layer_flow(jnp.inf, w1, w2, sigma)
         np.testing.assert_allclose(got, best, rtol=0, atol=1e-12)
@@ -104,7 +110,7 @@ def test_saddle_is_not_left_by_rounding():
 @pytest.mark.slow
 def test_gradients_survive_repeated_singular_values(key):
     """PITFALLS 5: Sigma = identity is the worst case for a derivative through an SVD."""
-    w1, w2 = balanced_pair(key, (3, 4, 3), 0.0, scale=0.1)
+    w1, w2 = balanced(key, (3, 4, 3), 0.0, scale=0.1)
     direction = jax.random.normal(jax.random.fold_in(key, 2), (3, 3))
 
     def f(x):
@@ -126,7 +132,7 @@ def test_gradients_survive_repeated_singular_values(key):
 
 @pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.float64, marks=pytest.mark.slow)])
 def test_finite_with_finite_gradients_at_any_time(dtype, key):
-    w1, w2 = balanced_pair(key, (3, 2, 4), 0.1, scale=1e-3, dtype=dtype)
+    w1, w2 = balanced(key, (3, 2, 4), 0.1, scale=1e-3, dtype=dtype)
     sigma = jax.random.normal(key, (4, 3), dtype)
     f = jax.jit(jax.value_and_grad(lambda *x: jnp.sum(exact.two_layer_flow(*x) ** 2), (0, 1, 2, 3)))
     for t in (0.0, 1.0, 100.0, 1e6, np.inf):
@@ -136,7 +142,7 @@ def test_finite_with_finite_gradients_at_any_time(dtype, key):
 
 
 def test_more_steps_change_nothing(key):
-    w1, w2 = balanced_pair(key, (3, 2, 4), -0.1, scale=1e-2)
+    w1, w2 = balanced(key, (3, 2, 4), -0.1, scale=1e-2)
     sigma = jax.random.normal(key, (4, 3))
     runs = [exact.two_layer_flow(9.0, w1, w2, sigma, steps=n) for n in (32, 100, 512)]
     np.testing.assert_allclose(runs[1], runs[0], rtol=0, atol=1e-11)
@@ -144,7 +150,7 @@ def test_more_steps_change_nothing(key):
 
 
 def test_refusals(key):
-    w1, w2 = balanced_pair(key, (3, 2, 4), 0.1)
+    w1, w2 = balanced(key, (3, 2, 4), 0.1)
     sigma = jnp.ones((4, 3))
     with pytest.raises(ValueError, match="not balanced"):
         exact.two_layer_flow(1.0, w1.at[0, 0].add(0.1), w2, sigma)

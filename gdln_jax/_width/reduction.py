@@ -2,14 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 
 from gdln_jax import Trajectory, gradient_flow, train
 from gdln_jax._data.gated import GatedData
@@ -133,12 +132,12 @@ class WidthReduction:
 
     def measure(
         self,
-        fn: Callable[..., Any],
+        fn: Callable[..., PyTree],
         small: GatedNetwork,
         rest: Factor = 1.0,
         *,
         node: str | None = None,
-    ) -> Any:
+    ) -> PyTree:
         """Measure the wide network at the state of a small one.
 
         - Losses, `measures.empirical_ntk` (complete outputs) and
@@ -177,7 +176,7 @@ class WidthReduction:
         save_every: int = 1,
         batch_size: int | None = None,
         key: PRNGKeyArray | None = None,
-        measure: Callable[[Any], Any] | None = None,
+        measure: Callable[[PyTree], PyTree] | None = None,
         keep_models: bool | None = None,
     ) -> "WidthRun":
         """Train the small network as `gdln.train` does, after a test that the rule is exact.
@@ -195,7 +194,7 @@ class WidthReduction:
         one = jax.tree.map(lambda leaf: leaf[(0,) * len(self.batch)], self.net)
         check_rule(one, self._first_data(), optimizer, loss)
 
-        def run(net: GatedNetwork, data: Data, look: Callable | None, keep: bool | None) -> Any:
+        def run(net: GatedNetwork, data: Data, look: Callable | None, keep: bool | None) -> PyTree:
             return train(
                 net,
                 data,
@@ -216,14 +215,14 @@ class WidthReduction:
 
     def flow(
         self,
-        ts: ArrayLike | Sequence[Any],
+        ts: ArrayLike | Sequence[float | int],
         *,
         tau: float = 1.0,
         decay: float = 0.0,
         loss: Loss = mse,
         rtol: float | None = None,
         atol: float | None = None,
-        measure: Callable[[Any], Any] | None = None,
+        measure: Callable[[PyTree], PyTree] | None = None,
         keep_models: bool | None = None,
     ) -> "WidthRun":
         r"""Solve $\tau \dot W = -\partial L/\partial W - $ `decay` $W$ in the small network.
@@ -237,7 +236,7 @@ class WidthReduction:
         self._check_loss(loss)
         flow_factor(decay, 0.0, tau)
 
-        def run(net: GatedNetwork, data: Data, look: Callable | None, keep: bool | None) -> Any:
+        def run(net: GatedNetwork, data: Data, look: Callable | None, keep: bool | None) -> PyTree:
             given = {"tau": tau, "rtol": rtol, "atol": atol}
             if decay == 0:
                 return gradient_flow(
@@ -245,7 +244,7 @@ class WidthReduction:
                 )
             packed = net.prepare(data)
 
-            def both(here: GatedNetwork) -> tuple[Array, Any]:
+            def both(here: GatedNetwork) -> tuple[Array, PyTree]:
                 return loss(here, packed), None if look is None else look(here)
 
             done = gradient_flow(
@@ -312,7 +311,9 @@ class WidthReduction:
     ) -> "WidthRun":
         axes, mapped = len(self.batch), self._data_axes
 
-        def over_seeds(net: GatedNetwork, data: Data, look: Any, keep: bool | None) -> Trajectory:
+        def over_seeds(
+            net: GatedNetwork, data: Data, look: Callable | None, keep: bool | None
+        ) -> Trajectory:
             one = lambda a, b: run(a, b, look, keep)  # noqa: E731
             for _ in range(axes):
                 one = jax.vmap(one, (0, 0 if mapped else None))
@@ -335,14 +336,14 @@ class WidthReduction:
             return self.data
         return jax.tree.map(lambda leaf: leaf[(0,) * len(self.batch)], self.data)
 
-    def _check_loss(self, loss: Any) -> None:
+    def _check_loss(self, loss: object) -> None:
         if self.outputs == "span" and loss is not mse:
             raise ValueError(
                 "outputs='span' keeps the space of the targets only, which is exact for gdln.mse; "
                 "reduce with outputs='complete' for another loss."
             )
 
-    def _check_small(self, small: Any) -> None:
+    def _check_small(self, small: GatedNetwork) -> None:
         check_network(small, "small")
         if small.graph != self.net.graph:
             raise ValueError(
@@ -371,7 +372,7 @@ class Decayed(eqx.Module):
     loss: Loss
     decay: Array
 
-    def __call__(self, model: Any, data: Any) -> Array:
+    def __call__(self, model: PyTree, data: object) -> Array:
         """Return the loss with the penalty."""
         squares = [jnp.sum(jnp.square(stack)) for stack in model.stacks]
         return self.loss(model, data) + 0.5 * self.decay * jnp.sum(jnp.stack(squares))
@@ -409,7 +410,7 @@ class WidthRun:
         return self.trajectory.final
 
     @property
-    def measured(self) -> Any:
+    def measured(self) -> PyTree:
         """What `measure` returned of the small network."""
         return self.trajectory.measured
 
@@ -431,7 +432,7 @@ class WidthRun:
         return f"WidthRun({self.trajectory!r} of {self.reduction!r})"
 
 
-def _span(size: Any) -> str:
+def _span(size: ArrayLike) -> str:
     known = np.asarray(size)
     low, high = int(known.min()), int(known.max())
     return str(low) if low == high else f"{low}-{high}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from gdln_jax._checks import check_integer
 from gdln_jax._data.boundary import check_random_key
@@ -27,8 +27,8 @@ _MAX_BYTES = 2 * 2**30
 
 
 def transformed_images(
-    images: ArrayLike | ImageSet,
-    labels: ArrayLike | None = None,
+    images: object,
+    labels: object = None,
     *,
     num_domains: int,
     trained_per_domain: int | None = None,
@@ -49,8 +49,8 @@ def transformed_images(
     which bias edges `bias:...` leave, with `bias`. Labels are one-hot targets.
 
     Args:
-        images: array (n, height, width[, channel]), or an `ImageSet`.
-        labels: array (n,), without an `ImageSet`.
+        images: (n, height, width[, channel]), whatever holds an array, or an `ImageSet`.
+        labels: (n,), without an `ImageSet`.
         num_domains: M.
         trained_per_domain: K, as in `tasks.routing`.
         kind: as in `images.make_transforms`.

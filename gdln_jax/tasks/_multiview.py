@@ -14,9 +14,6 @@ from gdln_jax._data.gated import GatedData
 from gdln_jax._graph import Graph
 from gdln_jax.tasks._task import Meta, Task, random_key
 
-# One number or many: an array, or a list.
-Numbers = ArrayLike | Sequence[object]
-
 # All 2^M combinations of views are listed up to this many examples; beyond it, draw samples.
 _MOST_EXAMPLES = 100_000
 
@@ -26,10 +23,10 @@ def multiview(
     num_views: int,
     *,
     correlation: float | int = 0.0,
-    presence: Numbers = 1.0,
-    strengths: Numbers = 1.0,
+    presence: ArrayLike | Sequence[float | int] = 1.0,
+    strengths: ArrayLike | Sequence[float | int] = 1.0,
     gates: str = "view",
-    soft_labels: str | Numbers | None = None,
+    soft_labels: object = None,
     num_samples: int | None = None,
     width: int = 16,
     hidden_layers: int = 1,
@@ -125,7 +122,7 @@ def multiview(
     return Task(graph, GatedData(inputs, {"y": y}, node_gates, weights=weights), "multiview", meta)
 
 
-def _per_view(value: Numbers, m: int, name: str, most: float) -> np.ndarray:
+def _per_view(value: object, m: int, name: str, most: float) -> np.ndarray:
     array = np.asarray(real_array(value, name), float)
     if array.shape not in ((), (m,)):
         raise ValueError(
@@ -151,7 +148,7 @@ def _unit_views(correlation: float | int, m: int) -> np.ndarray:
     return vectors * np.sqrt(np.maximum(values, 0)) @ vectors.T
 
 
-def _labels(soft_labels: Numbers | None, k: int) -> np.ndarray:
+def _labels(soft_labels: object, k: int) -> np.ndarray:
     if soft_labels is None:
         return np.eye(k)
     labels = np.array(real_array(soft_labels, "soft_labels"), float)

@@ -15,8 +15,8 @@ from gdln_jax.tasks._hierarchy import hierarchy_features
 from gdln_jax.tasks._task import Meta, Task, check_dense_size, packed_routes, random_key
 
 _PATTERNS = ("cyclic", "random_biregular", "rows_only")
-# Inputs and targets (n, d) and (n, k).
-Base = tuple[ArrayLike, ArrayLike]
+# Inputs and targets (n, d) and (n, k): arrays, or what NumPy makes arrays of (a DataFrame).
+Base = tuple[object, object]
 
 
 def routing(

@@ -1,8 +1,12 @@
-"""Norms and quotients where they are 0 or 0/0: defined values and finite derivatives.
+"""Linear algebra: norms and quotients at 0, orthogonal draws, balanced pairs of layers.
 
-Wherever nothing has moved yet, a unit is silent or modes are aligned, plain norms and quotients
-give NaN. Each case states the value that its docstring promises.
+- Wherever nothing has moved yet, a unit is silent or modes are aligned, plain norms and quotients
+  give NaN. Each case states the value that its docstring promises.
+- Random orthogonal matrices: JAX's own draws, in a batch of any size, on a machine of any size.
+- `balanced_pair`: W2^T W2 - W1 W1^T = lambda I for every order of the widths that allows it.
 """
+
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +15,11 @@ import pytest
 
 import gdln_jax as gdln
 from gdln_jax import exact, measures, race, relu
-from gdln_jax._linalg import norm, quotient
 
+# Defined values where the functions that use them would hide which one gave NaN.
+from gdln_jax._linalg import balanced_pair, norm, quotient, random_orthogonal
+
+# ---------------------------------------------------------------- norms and quotients
 EYE = jnp.eye(2)
 CHAIN = gdln.Graph.chain([2, 2, 2])
 ONES = gdln.GatedNetwork(CHAIN, {"x->h1": EYE, "h1->y": 2 * EYE})
@@ -141,3 +148,102 @@ def test_singular_values_that_are_equal_or_0_have_finite_derivatives():
         np.testing.assert_allclose(jnp.linalg.norm(slope, axis=(1, 2)), 1)
     with pytest.raises(ValueError, match="first derivatives only"):
         jax.hessian(lambda w: measures.singular_values(w).sum())(jnp.eye(2))
+
+
+# ---------------------------------------------------------------- orthogonal draws
+@pytest.mark.parametrize("shape", [(5, 5), (6, 2), (1, 1)])
+def test_the_draws_of_jax_and_orthonormal(key, shape):
+    found = random_orthogonal(key, *shape)
+    np.testing.assert_array_equal(found, jax.random.orthogonal(key, shape[0], m=shape[1]))
+    np.testing.assert_allclose(found.T @ found, np.eye(shape[1]), atol=1e-14)
+
+
+def test_one_draw_per_key_in_a_batch(key):
+    keys = jax.random.split(key, 3)
+    together = jax.vmap(lambda k: random_orthogonal(k, 4))(keys)
+    np.testing.assert_array_equal(together, jnp.stack([random_orthogonal(k, 4) for k in keys]))
+
+
+@pytest.mark.slow
+def test_a_large_batch_of_networks_does_not_stand_still(plain_python):
+    """With jaxlib's own batches 256 networks of three layers never end on two cores."""
+    snippet = """
+import jax
+import gdln_jax as gdln
+graph = gdln.Graph.chain([64, 64, 63, 62])
+start = lambda key: gdln.GatedNetwork.init(graph, gdln.init.orthogonal(), key=key)
+nets = jax.jit(jax.vmap(start))(jax.random.split(jax.random.key(0), 256))
+print(len(jax.block_until_ready(nets.weights["h2->y"])))
+"""
+    done = plain_python(snippet)
+    assert done.stdout.split() == ["256"], done.stderr
+
+
+# ---------------------------------------------------------------- balanced pairs
+ORDERS = [*itertools.permutations((2, 3, 5)), (3, 3, 3), (2, 2, 5), (5, 2, 2), (2, 5, 2), (1, 1, 1)]
+
+
+@pytest.mark.parametrize("widths", ORDERS)
+@pytest.mark.parametrize("lam", [-1.3, -1e-12, 0.0, 1e-12, 1.3])
+def test_balance_and_product_or_a_reason_why_not(widths, lam, key):
+    d_in, hidden, out = widths
+    if (lam > 0 and out < hidden) or (lam < 0 and d_in < hidden):
+        side = "d_out" if lam > 0 else "d_in"
+        with pytest.raises(ValueError, match=f"needs {side} >= d_hidden.*rank d_hidden = {hidden}"):
+            balanced_pair(key, widths, lam, scale=0.2)
+        return
+    w1, w2 = balanced_pair(key, widths, lam, scale=0.2)
+    assert w1.shape == (hidden, d_in)
+    assert w2.shape == (out, hidden)
+    np.testing.assert_allclose(w2.T @ w2 - w1 @ w1.T, lam * np.eye(hidden), rtol=0, atol=1e-14)
+    strengths = np.linalg.svd(w2 @ w1, compute_uv=False)
+    modes = min(widths)
+    np.testing.assert_allclose(strengths[:modes], 0.2, rtol=1e-13)
+    np.testing.assert_allclose(strengths[modes:], 0, atol=1e-14)
+
+
+@pytest.mark.parametrize("widths", [(3, 2, 4), (3, 3, 3), (4, 2, 2)])
+def test_continuous_through_lambda_0(widths, key):
+    middle = balanced_pair(key, widths, 0.0, scale=0.1)
+    for lam in (-1e-9, 1e-9):
+        for w, w0 in zip(balanced_pair(key, widths, lam, scale=0.1), middle, strict=True):
+            np.testing.assert_allclose(w, w0, rtol=0, atol=1e-8)
+    # Where one sign only is possible, it is continuous from that side (as sqrt(lam)).
+    one_sided = balanced_pair(key, (2, 3, 4), 1e-12, scale=0.1)
+    for w, w0 in zip(one_sided, balanced_pair(key, (2, 3, 4), 0.0, scale=0.1), strict=True):
+        np.testing.assert_allclose(w, w0, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("lam", [-0.5, 0.0, 0.5])
+def test_starts_from_a_given_product(lam, key):
+    product = jax.random.normal(key, (4, 3))
+    w1, w2 = balanced_pair(key, (3, 3, 4), lam, product=product)
+    np.testing.assert_allclose(w2 @ w1, product, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(w2.T @ w2 - w1 @ w1.T, lam * np.eye(3), rtol=0, atol=1e-13)
+    zero = balanced_pair(key, (3, 3, 4), lam, product=jnp.zeros((4, 3)))
+    np.testing.assert_allclose(zero[1] @ zero[0], 0, atol=1e-15)
+
+
+def test_keys_decide_and_dtype_is_kept(key):
+    first, again = (balanced_pair(key, (3, 2, 4), 0.1, dtype=jnp.float32) for _ in range(2))
+    other = balanced_pair(jax.random.fold_in(key, 1), (3, 2, 4), 0.1)
+    assert all(w.dtype == jnp.float32 for w in first)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not np.allclose(first[0], other[0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"widths": (3, 2)}, "d_in, d_hidden, d_out"),
+        ({"widths": (3, 0, 2)}, "d_hidden"),
+        ({"widths": (3, 2, 4), "lam": float("nan")}, "lam"),
+        ({"widths": (3, 2, 4), "scale": -1.0}, "scale"),
+        ({"widths": (3, 2, 4), "product": np.ones((3, 4))}, "product has shape"),
+        ({"widths": (3, 2, 4), "product": np.eye(4)[:, :3]}, "rank above d_hidden = 2"),
+        ({"widths": (3, 2, 4), "product": np.ones((4, 3)), "scale": 1.0}, "one of them"),
+    ],
+)
+def test_refusals_of_balanced_pairs(arguments, words, key):
+    with pytest.raises(ValueError, match=words):
+        balanced_pair(key, **arguments)
