@@ -386,13 +386,6 @@ def predict_row(quick: bool) -> list[Row]:
     return rows
 
 
-def width_row(quick: bool) -> list[Row]:
-    """The small network behind a chain of 16384 units a layer."""
-    from benchmarks.width import measure
-
-    return measure(quick)
-
-
 JOBS = {
     "routing": Job(training_row),
     "initialisation": Job(initialisation_row),

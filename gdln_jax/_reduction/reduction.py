@@ -37,7 +37,7 @@ from gdln_jax._reduction.certificate import (
 from gdln_jax._reduction.class_rules import what_sets_apart
 from gdln_jax._reduction.coupled import Coupled, couple, coupled_loss
 from gdln_jax._reduction.curvature import horizon, max_step, sharpness
-from gdln_jax._reduction.flow import ReducedTrajectory, solve_reduced
+from gdln_jax._reduction.flow import ReducedTrajectory, Strengths, solve_reduced
 from gdln_jax._reduction.frames import find_frames
 from gdln_jax._reduction.loss import ModeData, mode_loss
 from gdln_jax._reduction.mode_data import make_mode_data
@@ -73,7 +73,6 @@ from gdln_jax.rules import Rule
 
 # One number, one per mode, or edge -> either (coupled: or a matrix).
 StrengthsLike = ArrayLike | Sequence[float] | Mapping | ModeStrengths | MatrixStrengths
-Read = Callable[[PyTree], ModeStrengths | MatrixStrengths]
 _MODES = ("raise", "warn", "coupled")
 
 
@@ -269,13 +268,7 @@ class Reduction(SeveralArrays, eqx.Module):
 
     def _equations(
         self, b0: StrengthsLike
-    ) -> tuple[
-        PyTree,
-        Callable[..., Array],
-        PyTree,
-        Array | None,
-        Read,
-    ]:
+    ) -> tuple[PyTree, Callable[..., Array], PyTree, Array | None, Callable[..., Strengths]]:
         """Start, loss, its data, the scale of the start, and how to read strengths."""
         start = self.strengths_of(b0)
         check_finite(start)
