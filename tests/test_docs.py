@@ -38,6 +38,17 @@ def test_the_drawing_of_the_reduction_page():
 
 
 @pytest.mark.slow
+def test_optimisers_page(capsys):
+    scope = run("optimisers")
+    printed = capsys.readouterr().out
+    assert np.max(np.abs(scope["small"].losses - scope["full"].losses)) < 1e-12
+    assert "leaves the aligned manifold" in printed
+    assert "rounding shows at step None" in printed
+    assert "3 classes" in printed or "2 classes" in printed
+    assert scope["shared"].losses[-1] < 1e-3 * scope["shared"].losses[0]
+
+
+@pytest.mark.slow
 def test_reduction_page(capsys):
     scope = run("reduction")
     printed = capsys.readouterr().out

@@ -21,7 +21,9 @@ def values(reference_beyond: dict[str, Any]) -> dict[str, Any]:
     return {case["name"]: case["values"] for case in reference_beyond["optimisers"]["cases"]}
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "depth", [1, 2, 3, *(pytest.param(depth, marks=pytest.mark.slow) for depth in (4, 5))]
+)
 def test_a_chain_of_any_depth_follows_its_curve(values: dict[str, Any], depth: int):
     """tau a' = L a^(2 - 2/L) (s - d a), from below and from above."""
     s, d, tau = 1.3, 0.7, 2.0
@@ -47,6 +49,7 @@ def test_a_chain_of_any_depth_follows_its_curve(values: dict[str, Any], depth: i
     )
 
 
+@pytest.mark.slow
 def test_a_chain_is_differentiable_and_ends_at_its_target():
     def mode(t: Any, s: Any, d: Any, a0: Any) -> Any:
         return exact.chain_mode(t, s, d, a0, 4)
@@ -231,7 +234,8 @@ def test_curvature_of_a_chain_is_that_of_its_hessian(values: dict[str, Any]):
     for edge, row in zip(graph.edges, b, strict=True):
         start[edge.name][:2, :2] = np.diag(row)
     flat, unravel = ravel_pytree(gdln.GatedNetwork(graph, start))
-    full = np.linalg.eigvalsh(jax.hessian(lambda w: gdln.mse(unravel(w), data))(flat))
+    hessian = jax.jit(jax.hessian(lambda w: gdln.mse(unravel(w), data)))
+    full = np.linalg.eigvalsh(hessian(flat))
     reduced, normal = exact.chain_sharpness(b, s, d, widths=widths, empty_variance=0.2)
     np.testing.assert_allclose(np.sort(np.concatenate([reduced, normal])), full, atol=1e-12)
 
@@ -249,6 +253,7 @@ def test_curvature_of_a_chain_is_that_of_its_hessian(values: dict[str, Any]):
         exact.chain_sharpness(b, s, d, widths=(3, 4))
 
 
+@pytest.mark.slow
 def test_predictive_coding_is_the_energy_at_its_minimum(values: dict[str, Any]):
     graph = gdln.Graph.chain([1, 1, 1, 1])
     weights = {e.name: np.array([[b]]) for e, b in zip(graph.edges, (0.6, 0.8, 1.1), strict=True)}
