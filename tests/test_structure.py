@@ -33,7 +33,7 @@ MOST_EDGES_PER_UNIT = 2.6  # 2.5, and _reduction to rules and _scan
 
 # Counted outside of recipes, which get their declarative form later.
 ANY_PER_1000_LINES = 10
-ANY_IN_A_FILE = 17
+ANY_IN_A_FILE = 9
 LONG_FUNCTION, MOST_LONG = 50, 4  # lines of a body, without its docstring
 MANY_PARAMETERS, MOST_WITH_MANY = 12, 6
 
@@ -131,8 +131,7 @@ def test_the_formatter_has_no_exception():
 
 def test_docstrings_have_one_form():
     marks = "**Arguments", "**Raises", "**Returns", ":param ", "Parameters\n    ---"
-    other = {name for name, text in FILES.items() if any(mark in text for mark in marks)}
-    assert len(other) <= 10, other
+    assert not [name for name, text in FILES.items() if any(mark in text for mark in marks)]
 
 
 def test_functions_are_short_and_take_few_parameters():
