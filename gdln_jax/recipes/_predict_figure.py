@@ -125,8 +125,10 @@ def _times(ax: Any, data: xr.Dataset, facts: dict[str, Any]) -> None:
 def _shares(ax: Any, data: xr.Dataset, facts: dict[str, Any]) -> None:
     predicted, trained = (data["share"].sel(kind=kind).values for kind in ("predicted", "trained"))
     plot.curve(ax, [0, 1], [0, 1], theory=True, linewidth=0.9)
-    for delta, row, other in zip(data["delta"].values, predicted, trained, strict=True):
-        ax.plot(row, other, "o", markersize=4, fillstyle="none", label=f"$\\Delta$ = {delta:g}")
+    colours = plot.mode_colours(len(predicted))
+    for k, colour in enumerate(colours[: len(predicted)]):
+        ax.plot(predicted[k], trained[k], "o", markersize=4, fillstyle="none", color=colour,
+                label=f"$\\Delta$ = {data['delta'].values[k]:g}")  # fmt: skip
     ax.set(xlabel="predicted share of XoR gates", ylabel="trained", xlim=(0, 1), ylim=(0, 1))
     ax.text(0.97, 0.05, f"largest difference {facts['shares']:.3f}", ha="right", va="bottom",
             transform=ax.transAxes)  # fmt: skip
