@@ -164,9 +164,9 @@ class Trajectory(Solution):
     - `optimizer_state`: that of `train` after the last step, for `train(..., resume=)`.
     """
 
-    models: Model | None
+    models: Model
     final: Model
-    measured: PyTree | None
+    measured: PyTree
     optimizer_state: PyTree = None
 
     def model(self, index: int) -> Model:

@@ -68,9 +68,11 @@ class Quotient(SeveralArrays, eqx.Module):
 
     def expand(self, x: Float[Array, "*batch cls mode"] | EdgeArrays) -> ModeStrengths:
         """Strengths of all edges from those of the classes, `run.x` or `run.b` of a solution."""
+        if isinstance(x, ClassStrengths):
+            return x.expanded()
         if isinstance(x, ModeStrengths):
             return x
-        return (x if isinstance(x, ClassStrengths) else self.by_edge(x)).expanded()
+        return self.by_edge(jnp.asarray(x)).expanded()
 
     def solve(
         self,

@@ -9,11 +9,12 @@ from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax._checks import check_integer
 from gdln_jax._data.gated import GatedData
+from gdln_jax._data.packed import PackedData
 from gdln_jax._linalg import norm, quotient, root
 
 
 def representational_similarity(
-    net: Any, data: GatedData, node: str, *, cosine: bool = False
+    net: Any, data: GatedData | PackedData, node: str, *, cosine: bool = False
 ) -> Float[Array, "n n"]:
     """Dot products between the activities of `node` on all pairs of examples (N Fig. 4g).
 
