@@ -5,9 +5,9 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 
+from gdln_jax import Graph
 from gdln_jax._checks import is_concrete
 from gdln_jax._data.gated import GatedData
-from gdln_jax._graph import Graph
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax.relu._network import ONE, ReLUNetwork
 

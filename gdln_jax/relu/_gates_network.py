@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Key, PRNGKeyArray
 
-from gdln_jax import expected_initial, init
+from gdln_jax import Graph, expected_initial, init
 from gdln_jax._checks import check_choice, check_integer, check_positive
 from gdln_jax._data.gated import GatedData
-from gdln_jax._graph import Graph
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax.relu._gates import GateModules
 from gdln_jax.relu._network import ONE, ReLUKind

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from gdln_jax import Graph
 from gdln_jax import init as initialisers
 from gdln_jax._checks import is_concrete
 from gdln_jax._data.arrays import weight_array
@@ -17,7 +18,6 @@ from gdln_jax._data.boundary import check_single
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._data.schedule import Schedule
-from gdln_jax._graph import Graph
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._network.model import AbstractModel, Pairs
 
