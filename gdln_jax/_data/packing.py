@@ -7,6 +7,7 @@ in NumPy before tracing; what comes out is a pytree of arrays.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -226,6 +227,24 @@ def _input_instances(
     return active, tables
 
 
+class _Term(NamedTuple):
+    """One summand of an activity: gate times edge (by position in its bundle) times source."""
+
+    bundle: int
+    edge: int
+    source: int
+    gate: float
+
+
+class _Pair(NamedTuple):
+    """A product to compute in one bundle: which edge, to which activity, from which, its gate."""
+
+    edge: int
+    target: int
+    source: int
+    gate: float
+
+
 def _compute_class(
     graph: Graph,
     blocks: list[Block],
@@ -234,32 +253,37 @@ def _compute_class(
     stages: dict[int, Stage | None],
     dtype: np.dtype,
 ) -> int:
-    """Number the distinct activities of one node class and lay out the work that makes them."""
-    wanted: dict[tuple, list[tuple[int, str]]] = {}
+    """Number the distinct activities of one node class and lay out the work that makes them.
+
+    Two nodes have the same activity, in whatever blocks, if they add up the same terms: the same
+    edges, sources and gates.
+    """
     bundles = set(incoming)
+    places: dict[tuple[_Term, ...], list[tuple[int, str]]] = {}  # sum -> (block, node) with it
     for b, (block, here) in enumerate(zip(blocks, active, strict=True)):
-        parts: dict[str, list[tuple[int, int, float, int]]] = {}
+        sums: dict[str, list[_Term]] = {}
         for name, gate in block.gates.items():
-            k, position = graph.slot[name]
+            bundle, position = graph.slot[name]
             edge = graph.edge(name)
-            if k in bundles and edge.source in here:
-                parts.setdefault(edge.target, []).append((k, position, gate, here[edge.source]))
-        for node, recipe in parts.items():
-            wanted.setdefault(tuple(sorted(recipe)), []).append((b, node))
+            if bundle in bundles and edge.source in here:
+                term = _Term(bundle, position, here[edge.source], gate)
+                sums.setdefault(edge.target, []).append(term)
+        for node, terms in sums.items():
+            places.setdefault(tuple(sorted(terms)), []).append((b, node))
     # In the order of the edges, so that with one active edge per activity the results of the
     # products already lie where they belong.
-    recipes = sorted(wanted, key=lambda r: [(k, edge, source, gate) for k, edge, gate, source in r])
-    pairs: dict[int, list[tuple[int, int, float, int]]] = {k: [] for k in incoming}
-    for number, recipe in enumerate(recipes):
-        for b, node in wanted[recipe]:
+    pairs: dict[int, list[_Pair]] = {k: [] for k in incoming}
+    for number, terms in enumerate(sorted(places)):
+        for b, node in places[terms]:
             active[b][node] = number
-        for k, edge, gate, source in recipe:
-            pairs[k].append((edge, source, gate, number))
+        for term in terms:
+            pair = _Pair(term.edge, number, term.source, term.gate)
+            pairs[term.bundle].append(pair)
     for k in incoming:
         bundle = graph.bundles[k]
         available = _count(graph, active, bundle.source)
-        stages[k] = _stage(pairs[k], len(bundle.edges), available, len(recipes), dtype)
-    return len(recipes)
+        stages[k] = _stage(pairs[k], len(bundle.edges), available, len(places), dtype)
+    return len(places)
 
 
 def _count(graph: Graph, active: _Active, node_class: NodeClass) -> int:
@@ -269,7 +293,7 @@ def _count(graph: Graph, active: _Active, node_class: NodeClass) -> int:
 
 
 def _stage(
-    pairs: list[tuple[int, int, float, int]],
+    pairs: list[_Pair],
     num_edges: int,
     num_sources: int,
     num_targets: int,
@@ -277,8 +301,8 @@ def _stage(
 ) -> Stage | None:
     if not pairs:
         return None
-    pairs = sorted(pairs, key=lambda pair: (pair[0], pair[3], pair[1]))
-    edge, source, gate, target = (np.array(column) for column in zip(*pairs, strict=True))
+    pairs = sorted(pairs)
+    edge, target, source, gate = (np.array(column) for column in zip(*pairs, strict=True))
     per_edge = np.bincount(edge, minlength=num_edges)
     width = _chunk_width(per_edge)
     chunks = -(-per_edge // width)
