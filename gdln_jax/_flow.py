@@ -1,6 +1,6 @@
 """Gradient flow: tau dW/dt = -dL/dW for any pytree and any loss, by diffrax (SCIENCE 1)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import diffrax
 import equinox as eqx
@@ -12,6 +12,8 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from gdln_jax._checks import check_positive_if_known
 from gdln_jax._data.boundary import check_model
 from gdln_jax._data.schedule import Schedule, at_time
+from gdln_jax._network.edges import per_edge
+from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._network.losses import arranged, check_loss, mse, one_number
 from gdln_jax._ode import (
     MAX_STEPS,
@@ -39,7 +41,7 @@ def gradient_flow(
     ts: ArrayLike | Sequence[float | int],
     *,
     loss: Callable[..., Array] = mse,
-    tau: ArrayLike = 1.0,
+    tau: ArrayLike | Mapping[str, ArrayLike] = 1.0,
     solver: diffrax.AbstractSolver | None = None,
     rtol: ArrayLike | None = None,
     atol: ArrayLike | None = None,
@@ -59,7 +61,9 @@ def gradient_flow(
             `times`) the loss gets the data of the time, and no step crosses a switch.
         ts: increasing times (time,); the run starts at `ts[0]`.
         tau: time constant; in units of it one step of plain gradient descent with learning rate eta
-            on the same loss lasts tau * eta (see `flow_time`).
+            on the same loss lasts tau * eta (see `flow_time`). For a `GatedNetwork` also a mapping
+            edge -> time constant, in the units of `ts`: what is conserved at a hidden node is then
+            $\sum_{in} \tau_e W W^T - \sum_{out} \tau_e W^T W$ (`measures.conserved`).
         solver: a diffrax solver; default `Dopri8` in float64 and `Tsit5` in float32.
         rtol, atol: tolerances of the adaptive step; default 1e-10 (float64) or 1e-5 (float32), and
             `rtol` times the root mean square of the smallest weight matrix that is not zero, so
@@ -92,7 +96,7 @@ def gradient_flow(
     check_loss(loss)
     check_measure(measure)
     times = checked_times(ts)
-    check_positive_if_known(tau=tau)
+    clock = _clock(model, tau)
     if isinstance(data, Schedule):
         data.check_unit("times", "gradient_flow")
     data = arranged(model, data, loss)
@@ -115,7 +119,7 @@ def gradient_flow(
         model,
         data,
         jnp.asarray(times, dtype),
-        jnp.asarray(tau, dtype),
+        jax.tree.map(lambda t: jnp.asarray(t, dtype), clock),
         setup,
         loss,
         measure,
@@ -128,12 +132,27 @@ def gradient_flow(
     return trajectory
 
 
+def _clock(
+    model: PyTree, tau: ArrayLike | Mapping[str, ArrayLike]
+) -> ArrayLike | tuple[Array, ...]:
+    """One time constant, or one per edge in the shape that divides the stacks of the network."""
+    if not isinstance(tau, Mapping):
+        check_positive_if_known(tau=tau)
+        return tau
+    if not isinstance(model, GatedNetwork):
+        raise ValueError(
+            f"tau is a mapping, which needs a GatedNetwork with edges, and model is a "
+            f"{type(model).__name__}; pass one number."
+        )
+    return per_edge(model.graph, tau, "tau", core=2)
+
+
 @eqx.filter_jit
 def _solve(
     model: PyTree,
     data: object,
     ts: Float[Array, " time"],
-    tau: Array,
+    tau: Array | tuple[Array, ...],
     setup: Settings,
     loss: Callable[..., Array],
     measure: Callable[..., PyTree] | None,
@@ -145,12 +164,16 @@ def _solve(
     def value(here: PyTree, data: object, t: Array) -> Array:
         return one_number(loss(here, at_time(data, t)))
 
-    def velocity(t: Array, y: PyTree, args: tuple[object, Array]) -> PyTree:
-        data, tau = args
+    def velocity(t: Array, y: PyTree, args: tuple[object, PyTree]) -> PyTree:
+        data, clock = args
         gradient = eqx.filter_grad(value)(eqx.combine(y, still), data, t)
-        return jax.tree.map(lambda g: -g / tau, gradient)
+        leaves, structure = jax.tree.flatten(gradient)
+        clocks = clock if isinstance(clock, tuple) else (clock,) * len(leaves)
+        return structure.unflatten([-g / t for g, t in zip(leaves, clocks, strict=True)])
 
-    def look(t: Array, y: PyTree, args: tuple[object, Array]) -> tuple[PyTree, ...]:
+    def look(
+        t: Array, y: PyTree, args: tuple[object, Array | tuple[Array, ...]]
+    ) -> tuple[PyTree, ...]:
         here = eqx.combine(y, still)
         measured = None if measure is None else measure(here)
         return value(here, args[0], t), measured, y if keep else None

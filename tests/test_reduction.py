@@ -528,6 +528,9 @@ def test_contextual_pathways_are_exact_while_tied(contexts):
         reduction.solve({**dict(b.items()), firsts[0]: 0.8}, [0.0, 1.0])
     with pytest.raises(ValueError, match="exact only while"):
         reduction.quotient({**dict(b.items()), lasts[0]: 0.8})
+    tau = dict.fromkeys(reduction.frames, 1.0)
+    with pytest.raises(ValueError, match="tau gives them different time constants"):
+        reduction.solve(b, [0.0, 1.0], tau={**tau, firsts[0]: 2.0})
 
 
 @pytest.mark.slow

@@ -7,9 +7,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._checks import Instead
+from gdln_jax._checks import Instead, check_keys, check_positive_if_known, is_concrete
 from gdln_jax._data.arrays import ArrayMapping
 from gdln_jax._graph import Graph
 
@@ -74,6 +74,28 @@ class EdgeWeights(EdgeArrays):
     """The weights (..., |target|, |source|) of a network by edge or parameter."""
 
     _instead = Instead(model="pass the network itself, not its .weights")
+
+
+def per_edge(
+    graph: Graph, values: Mapping[str, ArrayLike], name: str, core: int
+) -> tuple[Array, ...]:
+    """Return one array (edge, 1, ...) per bundle, with `core` axes of length 1, of numbers by edge.
+
+    Raises:
+        ValueError: an unknown or missing edge; a number that is not finite and above 0.
+    """
+    check_keys(values, graph.edge_index, name, "an edge of the graph")
+    for edge in graph.edge_index:
+        if edge not in values:
+            raise ValueError(f"{name} lacks edge {edge!r}; give every edge a number above 0.")
+        check_positive_if_known(**{f"{name}[{edge!r}]": values[edge]})
+    known = is_concrete(values)  # in NumPy then: there may be thousands of edges
+
+    def column(value: ArrayLike) -> Array | np.ndarray:
+        array = np.asarray(value, float) if known else jnp.asarray(value, float)
+        return array.reshape((1,) * core)
+
+    return stacked(graph, {edge: column(value) for edge, value in values.items()})
 
 
 def by_bundle(graph: Graph, values: _Array, core: int) -> tuple[_Array, ...]:

@@ -39,7 +39,8 @@ class Quotient(SeveralArrays, eqx.Module):
     """Dynamics on one variable per class and mode; made by `Reduction.quotient`.
 
     - `classes`: tuple of tuples of edge names; edges of a class start equal and stay equal.
-    - `rates`: 1/|class|, in the same order: tau dx_c/dt = -rates[c] dl/dx_c.
+    - `rates`: 1/|class|, in the same order: tau dx_c/dt = -rates[c] dl/dx_c. With time constants
+      by edge, `tau` (class,), those of the classes divide them.
     - `labels`: the class of each edge, in the order of the graph's bundles.
     - `x0`: (class, mode) strengths at the start; `fits`: 0 where a mode does not fit through.
     """
@@ -51,6 +52,7 @@ class Quotient(SeveralArrays, eqx.Module):
     labels: tuple[int, ...] = eqx.field(static=True)
     x0: Float[Array, "cls mode"]
     fits: Float[Array, "cls mode"]
+    tau: Float[np.ndarray, " cls"]
     program: Program
 
     @property
@@ -115,7 +117,7 @@ class Quotient(SeveralArrays, eqx.Module):
             adjoint=adjoint,
             throw=throw,
             read=self.by_edge,
-            rates=self.rates[:, None],
+            rates=(self.rates / self.tau)[:, None],
         )
 
     def time_to(
@@ -158,7 +160,7 @@ class Quotient(SeveralArrays, eqx.Module):
             max_steps=max_steps,
             adjoint=adjoint,
             throw=throw,
-            rates=self.rates[:, None],
+            rates=(self.rates / self.tau)[:, None],
         )
 
     def train(
@@ -237,6 +239,7 @@ def make_quotient(
     b0: ModeStrengths,
     scale: np.ndarray,
     apart: np.ndarray | None,
+    clock: np.ndarray,
     *,
     seed: int,
 ) -> Quotient:
@@ -244,13 +247,13 @@ def make_quotient(
 
     `scale` (mode,): the strengths at which gradients are compared, those at which modes are
     learned, not the plateau where `b0` may lie. `apart` (edge, _): edges with different rows are
-    kept apart.
+    kept apart, and so are those with different time constants `clock` (edge,).
     """
     graph = data.graph
     start = np.concatenate([np.asarray(stack) for stack in b0.stacks])
     masks = np.concatenate([np.asarray(mask) for mask in data.masks])
     apart = np.zeros((len(start), 0)) if apart is None else apart
-    labels = equal_rows(np.concatenate([start, masks, apart], axis=1))
+    labels = equal_rows(np.concatenate([start, masks, apart, clock[:, None]], axis=1))
     labels = refine(flat_gradient(data), labels, start.shape[1], scale, seed=seed)
     _, first = np.unique(labels, return_index=True)
     return Quotient(
@@ -259,5 +262,6 @@ def make_quotient(
         tuple(labels.tolist()),
         jnp.asarray(start[first]),
         jnp.asarray(masks[first]),
+        clock[first],
         merged(data, labels, masks),
     )

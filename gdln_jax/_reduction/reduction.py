@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import diffrax
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -23,7 +24,7 @@ from gdln_jax._data.packed import PackedData
 from gdln_jax._data.packing import pack
 from gdln_jax._graph import Graph
 from gdln_jax._linalg import norm
-from gdln_jax._network.edges import stacked
+from gdln_jax._network.edges import per_edge, stacked
 from gdln_jax._network.gated import GatedNetwork, check_network
 from gdln_jax._ode import MAX_STEPS, Crossing, smallest_entry, smallest_scale
 from gdln_jax._paths import path_statistics
@@ -48,6 +49,7 @@ from gdln_jax._reduction.refusal import (
     InexactReductionWarning,
     advice,
     check_finite,
+    check_tied_clock,
     check_ties,
 )
 from gdln_jax._reduction.statistics import (
@@ -214,7 +216,7 @@ class Reduction(SeveralArrays, eqx.Module):
         b0: StrengthsLike,
         ts: ArrayLike | Sequence[float | Array],
         *,
-        tau: ArrayLike = 1.0,
+        tau: ArrayLike | Mapping[str, ArrayLike] = 1.0,
         rtol: ArrayLike | None = None,
         atol: ArrayLike | None = None,
         solver: diffrax.AbstractSolver | None = None,
@@ -229,6 +231,7 @@ class Reduction(SeveralArrays, eqx.Module):
                 mode, mode) matrices U_e^T W_e V_e in its `frames`, which hold all of W_e: a run can
                 be continued from its matrices at one time, or start from those of `project`.
             ts: increasing times (time,), in the units of `tau`.
+            tau: time constant, or a mapping edge -> time constant, equal within ties.
             rtol, atol: tolerances of the adaptive step; default 1e-10 (float32: 1e-5) and `rtol`
                 times the smallest non-zero strength of `b0`, so that a plateau is resolved however
                 long it is.
@@ -250,6 +253,7 @@ class Reduction(SeveralArrays, eqx.Module):
             SolveError: the solver gave up; it names the time reached.
         """
         start, loss, data, scale, read = self._equations(b0)
+        tau, rates = self._clock(tau, start)
         return solve_reduced(
             start,
             loss,
@@ -263,6 +267,7 @@ class Reduction(SeveralArrays, eqx.Module):
             adjoint=adjoint,
             throw=throw,
             read=read,
+            rates=rates,
             scale=scale,
         )
 
@@ -280,6 +285,16 @@ class Reduction(SeveralArrays, eqx.Module):
         scale = smallest_scale(start.stacks) if matrices else smallest_entry(start)
         return self.core.start(start), coupled_loss, self.core.data, scale, self.core.read
 
+    def _clock(
+        self, tau: ArrayLike | Mapping[str, ArrayLike], start: PyTree
+    ) -> tuple[ArrayLike, PyTree]:
+        """The time constant, and rates beside it: 1, or in the structure of `start` 1/tau_e."""
+        if not isinstance(tau, Mapping):
+            return tau, 1.0
+        check_tied_clock(self.ties, tau)
+        stacks = per_edge(self.graph, tau, "tau", core=1 if self.core is None else 2)
+        return 1.0, jax.tree.unflatten(jax.tree.structure(start), [1 / stack for stack in stacks])
+
     def time_to(
         self,
         level: ArrayLike,
@@ -287,7 +302,7 @@ class Reduction(SeveralArrays, eqx.Module):
         *,
         t1: ArrayLike,
         path: Sequence[str] | None = None,
-        tau: ArrayLike = 1.0,
+        tau: ArrayLike | Mapping[str, ArrayLike] = 1.0,
         rtol: ArrayLike | None = None,
         atol: ArrayLike | None = None,
         solver: diffrax.AbstractSolver | None = None,
@@ -317,6 +332,7 @@ class Reduction(SeveralArrays, eqx.Module):
             SolveError: the solver gave up before a level was crossed.
         """
         start, loss, data, scale, read = self._equations(b0)
+        tau, rates = self._clock(tau, start)
         return crossing(
             start,
             loss,
@@ -331,6 +347,7 @@ class Reduction(SeveralArrays, eqx.Module):
             max_steps=max_steps,
             adjoint=adjoint,
             throw=throw,
+            rates=rates,
             scale=scale,
         )
 
@@ -451,13 +468,22 @@ class Reduction(SeveralArrays, eqx.Module):
         """
         return horizon(self, run, rule, tol=tol)
 
-    def quotient(self, b0: StrengthsLike, *, rule: Rule | None = None, seed: int = 0) -> Quotient:
+    def quotient(
+        self,
+        b0: StrengthsLike,
+        *,
+        rule: Rule | None = None,
+        tau: Mapping[str, ArrayLike] | None = None,
+        seed: int = 0,
+    ) -> Quotient:
         """Merge the edges that start equal in `b0` and always receive equal gradients.
 
         Args:
             b0: strengths at the start.
             rule: of `gdln.rules`, for `Quotient.train`: edges that it tells apart, by their rate or
                 shape factor, are not merged.
+            tau: edge -> time constant, for `Quotient.solve`: edges with different ones are not
+                merged. The `tau` of `solve` multiplies them.
             seed: of the points at which gradients are compared.
 
         Raises:
@@ -475,7 +501,11 @@ class Reduction(SeveralArrays, eqx.Module):
         check_finite(start)
         check_ties(self.ties, self.untied_residual, start)
         apart = None if rule is None else what_sets_apart(rule, self.graph)
-        return make_quotient(self.mode_data, start, self.typical, apart, seed=seed)
+        clock = np.ones(len(self.graph.edges))
+        if tau is not None:
+            check_tied_clock(self.ties, tau)
+            clock = np.concatenate([np.ravel(s) for s in per_edge(self.graph, tau, "tau", core=1)])
+        return make_quotient(self.mode_data, start, self.typical, apart, clock, seed=seed)
 
     def path_table(self, *, max_pairs: int = 250_000) -> PathTable:
         """Enumerate the paths with their S(p) and D(j, p); needs a reduction of `GatedData`."""

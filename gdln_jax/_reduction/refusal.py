@@ -1,9 +1,11 @@
 """What a reduction refuses, and the advice that it gives then."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import ArrayLike
 
 from gdln_jax._checks import is_concrete, listed
 from gdln_jax._data.packed import PackedData
@@ -42,6 +44,20 @@ def check_ties(
                 f"strengths (elsewhere its residual is {untied_residual:.1e}), but b0 "
                 "gives them different ones: start them equal, or give the full network "
                 "(reduction.embed(b0)) to gradient_flow."
+            )
+
+
+def check_tied_clock(
+    ties: tuple[tuple[str, ...], ...] | None, tau: Mapping[str, ArrayLike]
+) -> None:
+    """Raise where edges that must stay equal have different time constants."""
+    for tied in ties or ():
+        values = [tau[name] for name in tied if name in tau]
+        if is_concrete(values) and len(np.unique(np.asarray(values))) > 1:
+            raise ValueError(
+                f"this reduction is exact only while the edges {listed(tied, 4)} are equal, but "
+                "tau gives them different time constants: give them one, or integrate the full "
+                "network, gradient_flow(reduction.embed(b0), ..., tau=tau)."
             )
 
 

@@ -4,12 +4,14 @@ Not by the order of sorted singular values, whose labels swap at crossings, nor 
 whose derivative is NaN at repeated singular values (PITFALLS 5); `singular_values` is to look at.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from gdln_jax._checks import check_keys
 from gdln_jax._linalg import norm, one_by_one, quotient
 from gdln_jax._network.gated import GatedNetwork, check_network
 
@@ -154,9 +156,13 @@ def shared_strengths(
     return SharedStrengths(p_norm, quotient(quotient(through, p_norm), q_norm), q_norm)
 
 
-def conserved(net: GatedNetwork, node: str) -> Float[Array, "width width"]:
-    r"""The matrix that gradient flow conserves at a hidden node (E8), for any gates:
-    $\sum_{in} W_e W_e^T - \sum_{out} W_e^T W_e$.
+def conserved(
+    net: GatedNetwork, node: str, *, tau: Mapping[str, ArrayLike] | None = None
+) -> Float[Array, "width width"]:
+    r"""Return the matrix that gradient flow conserves at a hidden node (E8), for any gates.
+
+    $\sum_{in} \tau_e W_e W_e^T - \sum_{out} \tau_e W_e^T W_e$, with `tau` of `gradient_flow` if
+    edges have time constants of their own, else without.
 
     In the routing task it gives M B1^2 - B2^2 and B2^2 - M B3^2 per mode: the exact form of
     N's "the hidden singular values are sqrt(M) larger". Discrete training moves it at second
@@ -171,9 +177,14 @@ def conserved(net: GatedNetwork, node: str) -> Float[Array, "width width"]:
         raise ValueError(
             f"{node!r} is no hidden node; there are {list(graph.hidden)} (E8 holds at those)."
         )
-    arriving = [net.weights[edge.name] for edge in graph.incoming[node]]
-    leaving = [net.weights[edge.name] for edge in graph.outgoing[node]]
-    return sum(w @ w.T for w in arriving) - sum((w.T @ w for w in leaving), jnp.zeros(()))
+    if tau is None:
+        tau = dict.fromkeys(graph.edge_index, 1.0)
+    check_keys(tau, graph.edge_index, "tau", "an edge of the graph")
+    arriving = [(net.weights[e.name], tau[e.name]) for e in graph.incoming[node]]
+    leaving = [(net.weights[e.name], tau[e.name]) for e in graph.outgoing[node]]
+    zero = jnp.zeros(())
+    into = sum((t * w @ w.T for w, t in arriving), zero)
+    return into - sum((t * w.T @ w for w, t in leaving), zero)
 
 
 def balancedness(net: GatedNetwork) -> dict[str, Float[Array, ""]]:
