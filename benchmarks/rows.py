@@ -348,6 +348,13 @@ def width_row(quick: bool) -> list[Row]:
     return measure(quick)
 
 
+def rules_row(quick: bool) -> list[Row]:
+    """Discrete training through the quotient: its time does not grow with M."""
+    from benchmarks.rules import measure
+
+    return measure(quick)
+
+
 def predict_row(quick: bool) -> list[Row]:
     """Gates of a ReLU network from its data, in float64 NumPy on one core."""
     from sklearn.datasets import load_digits
@@ -394,5 +401,6 @@ JOBS = {
     "gradient": Job(gradient_row),
     "width": Job(width_row),
     "start": Job(start_row),
+    "rules": Job(rules_row, x64=True),
     "predict": Job(predict_row, x64=True, cores=1),
 }

@@ -176,7 +176,7 @@ def test_a_row_runs_in_a_process_of_its_own_without_goals_when_quick():
         assert row.gap < 1e-4  # float32 over 20 steps
         assert row.floor is not None
         assert row.floor > 0
-    others = {"routing", "reduced", "image", "gradient", "width", "start", "predict"}
+    others = {"routing", "reduced", "image", "gradient", "width", "start", "predict", "rules"}
     assert set(JOBS) == {"initialisation", *others}
 
 

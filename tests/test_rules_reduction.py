@@ -30,7 +30,7 @@ from optimiser_systems import (
 )
 
 import gdln_jax as gdln
-from gdln_jax import rules
+from gdln_jax import rules, tasks
 
 RTOL = 1e-9  # the digits of the reference values
 POLAR: dict[str, Any] = {"method": "polar", "momentum": 0.0}
@@ -555,7 +555,7 @@ def test_a_run_goes_on_maps_over_rates_and_has_derivatives(reduced: dict[str, gd
 def test_messages_for_what_is_no_rule(refused_plainly: Any):
     refused_plainly("""
 import numpy as np, optax, gdln_jax as gdln
-from gdln_jax import rules
+from gdln_jax import rules, tasks
 graph = gdln.Graph.chain([2, 3, 2])
 r = gdln.reduce(graph, gdln.GatedData({"x": np.eye(2)}, {"y": np.eye(2)}))
 attempts = [
@@ -568,3 +568,24 @@ attempts = [
     (lambda: gdln.rule_residual(r, optax.sgd(0.1), steps=()), "steps is empty"),
 ]
 """)
+
+
+def test_a_second_run_compiles_nothing():
+    """The program belongs to the rule object, whatever wraps it on the way to the optimiser."""
+    traced = []
+
+    def rate(step):
+        traced.append(step)
+        return 0.05
+
+    task = tasks.routing(3, 2, width=4)
+    reduction = gdln.reduce(task.graph, task.data)
+    quotient, rule = reduction.quotient(0.3), rules.sgd(rate)
+    for run in (
+        lambda: quotient.train(rule=rule, steps=4),
+        lambda: reduction.train(0.3, rule=rule, steps=4, check_end=False),
+    ):
+        run()
+        before = len(traced)
+        run()
+        assert len(traced) == before > 0

@@ -65,12 +65,11 @@ def train_reduced(
     """
     steps = check_integer(steps, "steps", minimum=1)
     save_every = check_integer(save_every, "save_every", minimum=1)
-    optimizer = system.form.optimizer(rule)
     state, first = None, jnp.asarray(0)
     if resume is not None:
-        _check_resume(resume, system, optimizer, b0)
+        _check_resume(resume, system, system.form.optimizer(rule), b0)
         b0, state, first = resume.final, resume.optimizer_state, resume.ts[-1]
-    run = _train(system, b0, state, first, optimizer, steps, save_every)
+    run = _train(system, b0, state, first, rule, steps, save_every)
 
     def reason() -> str:
         failed = int(run.ts[int(jnp.argmin(jnp.isfinite(run.losses)))])
@@ -91,14 +90,14 @@ def _train(
     b0: Strengths,
     state: PyTree,
     first: Array,
-    optimizer: Optimizer,
+    rule: Optimizer,
     steps: int,
     save_every: int,
 ) -> ReducedTrajectory:
     run = descend(
         lambda tree, _: system.value(tree),
         system.form.tree(b0),
-        optimizer,
+        system.form.optimizer(rule),  # made in here: another object would compile anew
         steps,
         save_every=save_every,
         look=system.form.strengths,
