@@ -22,7 +22,7 @@ def measure(quick: bool) -> list[Row]:
     rows = []
     for m in (4, 8) if quick else (10, 100, 1000):
         task = gdln.tasks.routing(m, min(4, m), compact=True, width=8)
-        rule = rules.sgd(0.02 * m, momentum=0.5)
+        rule = rules.sgd(0.02, momentum=0.5)
         reduction = gdln.reduce(task.graph, task.data)
         quotient = reduction.quotient(0.3, rule=rule)
 

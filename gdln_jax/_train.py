@@ -48,7 +48,9 @@ def flow_time(
 
     Here beta is `momentum`; for one rate t = tau eta steps / (1 - beta). Plain gradient descent is
     the Euler discretisation of the flow with this clock, exactly; the difference is of first order
-    in eta. With heavy-ball momentum the factor holds once the momentum has built up.
+    in eta. With heavy-ball momentum the time is off by a share that does not vanish with the number
+    of steps: for a mode of strength S about a (1 + beta)/(2 (1 - beta)), a = eta S/(1 - beta), and
+    exactly `exact.momentum_clock_error(S, eta, beta)` (S = 3.4, eta = 0.001, beta = 0.9: 0.20).
 
     Args:
         steps: number of steps, an array of any shape, say `run.ts`.
