@@ -287,6 +287,23 @@ def test_tangent_kernel_and_gram_matrices_are_equal_where_they_are_followed(know
     np.testing.assert_allclose(h[0] @ h.T, here["gram_c_first_row"], atol=1e-9)
 
 
+@pytest.mark.slow
+def test_tangent_kernel_and_gram_matrices_are_equal_after_training(forest):
+    system, r = forest
+    options = {"optimizer": optax.sgd(0.05), "steps": 60, "keep_models": False}
+    wide = gdln.train(system.net, system.data, **options).final
+    small = r.train(**options).final
+    fn = gdln.measures.empirical_ntk
+    kernel = np.asarray(fn(wide, system.data))
+    np.testing.assert_allclose(
+        r.measure(fn, small), kernel, rtol=0, atol=1e-12 * np.abs(kernel).max()
+    )
+    fn = gdln.measures.representational_similarity
+    gram = np.asarray(fn(wide, system.data, "c"))
+    shown = np.asarray(r.measure(fn, small, node="c"))
+    np.testing.assert_allclose(shown, gram, rtol=0, atol=1e-12 * np.abs(gram).max())
+
+
 def test_activities_without_a_way_out_are_not_followed_and_masked():
     system = skipping("h1->h2")
     r = gdln.reduce_width(system.net, system.data)
