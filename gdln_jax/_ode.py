@@ -67,8 +67,11 @@ class Settings(eqx.Module):
 
     def controller(self, y0: PyTree, scale: Array | None, **options: Any) -> diffrax.PIDController:
         """The control of the step size for a run from `y0`, whose size is `scale`."""
-        scale = smallest_scale(jax.tree.leaves(y0)) if scale is None else scale
-        atol = jnp.where(jnp.isnan(self.atol), self.rtol * scale, self.atol)
+        if is_concrete(self.atol) and not np.any(np.isnan(np.asarray(self.atol))):
+            atol = self.atol
+        else:
+            scale = smallest_scale(jax.tree.leaves(y0)) if scale is None else scale
+            atol = jnp.where(jnp.isnan(self.atol), self.rtol * scale, self.atol)
         return diffrax.PIDController(rtol=self.rtol, atol=atol, **options)
 
 

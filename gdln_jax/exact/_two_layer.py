@@ -169,14 +169,15 @@ def _frame(
     y = jnp.where(lam >= 0, rate + lam / 2, strengths)
     x, y = jnp.where(rate > 0, x, 1.0), jnp.where(rate > 0, y, 1.0)
     x, y = x / jnp.hypot(x, y), y / jnp.hypot(x, y)
-    zero_v, zero_u = jnp.zeros((width, out - pairs)), jnp.zeros((out, width - pairs))
-    paired_v, paired_u = v[:, :pairs], u[:, :pairs]
+    zero_v = jnp.zeros((width, out - pairs), sigma.dtype)
+    zero_u = jnp.zeros((out, width - pairs), sigma.dtype)
+    paired_v, paired_u, x_row, y_row = v[:, :pairs], u[:, :pairs], x[None, :], y[None, :]
     columns = jnp.block(
         [
-            [paired_v * x, -paired_v * y, v[:, pairs:], zero_v],
-            [paired_u * y, paired_u * x, zero_u, u[:, pairs:]],
+            [paired_v * x_row, -paired_v * y_row, v[:, pairs:], zero_v],
+            [paired_u * y_row, paired_u * x_row, zero_u, u[:, pairs:]],
         ]
-    ).astype(sigma.dtype)
+    )
     rest = [jnp.full(width - pairs, -lam / 2), jnp.full(out - pairs, lam / 2)]
     rates = jnp.concatenate([rate, -rate, *rest])
     return columns, rates, (v, u, x, y)

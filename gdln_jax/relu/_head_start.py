@@ -14,7 +14,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax import exact
 from gdln_jax._checks import check_integer, check_positive, is_concrete
-from gdln_jax._ode import settings, solve
+from gdln_jax._ode import Settings, solve
 from gdln_jax._solution import SolveError
 
 # What the other pathway has still to learn when its growth counts as over; beyond it the drive
@@ -154,8 +154,13 @@ def _referred_back(
     end = jnp.max(exact.linear_mode_time((1 - _LEFT) * s / d, s, d, a0))
     split = u.shape[0]
     rtol = 1e-12 if u.dtype == jnp.float64 else 1e-6
-    precise = settings(
-        u.dtype, rtol=rtol, atol=1e-3 * rtol, solver=diffrax.Dopri8(), max_steps=_MAX_STEPS
+    # Not by `settings`, which takes less than 10 eps for unresolved: in float32 this is 8 eps.
+    precise = Settings(
+        np.asarray(rtol, u.dtype),
+        np.asarray(1e-3 * rtol, u.dtype),
+        diffrax.Dopri8(),
+        diffrax.RecursiveCheckpointAdjoint(),
+        _MAX_STEPS,
     )
 
     def back(r: Array, strength: Array) -> tuple[Array, Array]:
