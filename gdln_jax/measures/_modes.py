@@ -180,8 +180,8 @@ def conserved(
     if tau is None:
         tau = dict.fromkeys(graph.edge_index, 1.0)
     check_keys(tau, graph.edge_index, "tau", "an edge of the graph")
-    arriving = [(net.weights[e.name], tau[e.name]) for e in graph.incoming[node]]
-    leaving = [(net.weights[e.name], tau[e.name]) for e in graph.outgoing[node]]
+    arriving = [(net.weights[e.name], jnp.asarray(tau[e.name])) for e in graph.incoming[node]]
+    leaving = [(net.weights[e.name], jnp.asarray(tau[e.name])) for e in graph.outgoing[node]]
     zero = jnp.zeros(())
     into = sum((t * w @ w.T for w, t in arriving), zero)
     return into - sum((t * w.T @ w for w, t in leaving), zero)
