@@ -6,7 +6,6 @@ the solver is shared, and held to SciPy's.
 
 from collections.abc import Callable, Sequence
 
-import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from gdln_jax._checks import check_positive_if_known
 from gdln_jax._network.edges import EdgeArrays
-from gdln_jax._ode import Run, Settings, checked_times, known_array, settings, smallest_entry, solve
+from gdln_jax._ode import Run, Settings, checked_times, known_array, smallest_entry, solve
 from gdln_jax._reduction.strengths import ClassStrengths, MatrixStrengths, ModeStrengths
 from gdln_jax._solution import GAVE_UP, OK, Solution, raise_if_failed
 
@@ -76,13 +75,9 @@ def solve_reduced(
     loss: Callable[..., Array],
     data: PyTree,
     ts: ArrayLike | Sequence[float | Array],
+    setup: Settings,
     *,
     tau: ArrayLike,
-    rtol: ArrayLike | None,
-    atol: ArrayLike | None,
-    solver: diffrax.AbstractSolver | None,
-    max_steps: int,
-    adjoint: diffrax.AbstractAdjoint | None,
     throw: bool,
     read: Callable[[PyTree], Strengths],
     rates: PyTree = 1.0,
@@ -105,10 +100,6 @@ def solve_reduced(
     """
     times = checked_times(ts, jnp.result_type(float))
     check_positive_if_known(tau=tau)
-    dtype = jnp.result_type(*jax.tree.leaves(start))
-    setup = settings(
-        dtype, rtol=rtol, atol=atol, solver=solver, adjoint=adjoint, max_steps=max_steps
-    )
     clock = known_array(tau, times.dtype)
     rates = jax.tree.map(lambda leaf: known_array(leaf, times.dtype), rates)
     done, losses, status = _solve(start, data, times, clock, rates, setup, scale, loss)

@@ -18,7 +18,7 @@ from gdln_jax._checks import Instead, is_concrete
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._graph import Graph
 from gdln_jax._network.edges import EdgeArrays
-from gdln_jax._ode import MAX_STEPS, Crossing
+from gdln_jax._ode import MAX_STEPS, Crossing, settings
 from gdln_jax._reduction.certificate import flat_gradient, named_classes
 from gdln_jax._reduction.classes import equal_rows, refine
 from gdln_jax._reduction.flow import ReducedTrajectory, solve_reduced
@@ -104,17 +104,16 @@ class Quotient(SeveralArrays, eqx.Module):
                 "quotient.solve takes the times alone, solve(ts): its start was given to "
                 "reduction.quotient(b0). Another start of the same classes is solve(ts, x0=...)."
             )
+        setup = settings(
+            self.x0.dtype, rtol=rtol, atol=atol, solver=solver, adjoint=adjoint, max_steps=max_steps
+        )
         return solve_reduced(
             self.x0 if x0 is None else self._start(x0),
             program_loss,
             self.program,
             ts,
+            setup,
             tau=tau,
-            rtol=rtol,
-            atol=atol,
-            solver=solver,
-            max_steps=max_steps,
-            adjoint=adjoint,
             throw=throw,
             read=self.by_edge,
             rates=(self.rates / self.tau)[:, None],
@@ -146,19 +145,18 @@ class Quotient(SeveralArrays, eqx.Module):
             labels = dict(zip(flat, self.labels, strict=True))
             names = self.graph.walk(path)
             modes = _PathOfClasses(np.array([labels[name] for name in names]))
+        setup = settings(
+            self.x0.dtype, rtol=rtol, atol=atol, solver=solver, adjoint=adjoint, max_steps=max_steps
+        )
         return crossing(
             self.x0 if x0 is None else self._start(x0),
             program_loss,
             self.program,
             level,
             modes,
+            setup,
             t1=t1,
             tau=tau,
-            rtol=rtol,
-            atol=atol,
-            solver=solver,
-            max_steps=max_steps,
-            adjoint=adjoint,
             throw=throw,
             rates=(self.rates / self.tau)[:, None],
         )

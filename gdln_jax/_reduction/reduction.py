@@ -26,7 +26,7 @@ from gdln_jax._graph import Graph
 from gdln_jax._linalg import norm
 from gdln_jax._network.edges import per_edge, stacked
 from gdln_jax._network.gated import GatedNetwork, check_network
-from gdln_jax._ode import MAX_STEPS, Crossing, smallest_entry, smallest_scale
+from gdln_jax._ode import MAX_STEPS, Crossing, settings, smallest_entry, smallest_scale
 from gdln_jax._paths import path_statistics
 from gdln_jax._reduction.certificate import (
     named_classes,
@@ -254,17 +254,17 @@ class Reduction(SeveralArrays, eqx.Module):
         """
         start, loss, data, scale, read = self._equations(b0)
         tau, rates = self._clock(tau, start)
+        dtype = jnp.result_type(*jax.tree.leaves(start))
+        setup = settings(
+            dtype, rtol=rtol, atol=atol, solver=solver, adjoint=adjoint, max_steps=max_steps
+        )
         return solve_reduced(
             start,
             loss,
             data,
             ts,
+            setup,
             tau=tau,
-            rtol=rtol,
-            atol=atol,
-            solver=solver,
-            max_steps=max_steps,
-            adjoint=adjoint,
             throw=throw,
             read=read,
             rates=rates,
@@ -333,19 +333,19 @@ class Reduction(SeveralArrays, eqx.Module):
         """
         start, loss, data, scale, read = self._equations(b0)
         tau, rates = self._clock(tau, start)
+        dtype = jnp.result_type(*jax.tree.leaves(start))
+        setup = settings(
+            dtype, rtol=rtol, atol=atol, solver=solver, adjoint=adjoint, max_steps=max_steps
+        )
         return crossing(
             start,
             loss,
             data,
             level,
             None if path is None else PathModes(read, self.graph.walk(path)),
+            setup,
             t1=t1,
             tau=tau,
-            rtol=rtol,
-            atol=atol,
-            solver=solver,
-            max_steps=max_steps,
-            adjoint=adjoint,
             throw=throw,
             rates=rates,
             scale=scale,

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
 from gdln_jax._checks import check_positive_if_known, is_concrete
-from gdln_jax._ode import Crossing, Settings, cross, known_array, settings, smallest_entry
+from gdln_jax._ode import Crossing, Settings, cross, known_array, smallest_entry
 from gdln_jax._reduction.flow import Strengths, velocity_of
 from gdln_jax._solution import SolveError, product
 
@@ -21,14 +20,10 @@ def crossing(
     data: PyTree,
     level: ArrayLike,
     modes: Callable[[PyTree], Array] | None,
+    setup: Settings,
     *,
     t1: ArrayLike,
     tau: ArrayLike,
-    rtol: ArrayLike | None,
-    atol: ArrayLike | None,
-    solver: diffrax.AbstractSolver | None,
-    max_steps: int,
-    adjoint: diffrax.AbstractAdjoint | None,
     throw: bool,
     rates: PyTree = 1.0,
     scale: Array | None = None,
@@ -41,9 +36,6 @@ def crossing(
     if is_concrete(level) and np.isnan(np.asarray(level)).any():
         raise ValueError(f"level is {level}; it must be a number, or one per mode.")
     dtype = jnp.result_type(*jax.tree.leaves(start))
-    setup = settings(
-        dtype, rtol=rtol, atol=atol, solver=solver, adjoint=adjoint, max_steps=max_steps
-    )
     end, clock, levels = (known_array(value, dtype) for value in (t1, tau, level))
     rates = jax.tree.map(lambda leaf: known_array(leaf, dtype), rates)
     if modes is not None:
