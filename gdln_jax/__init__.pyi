@@ -23,7 +23,7 @@ from gdln_jax._solution import PlateauWarning as PlateauWarning
 from gdln_jax._paths import path_statistics as path_statistics
 from gdln_jax._paths import PathStatistics as PathStatistics
 from gdln_jax._paths import path_sum_gradient as path_sum_gradient
-from gdln_jax._reduction.reduction import reduce as reduce
+from gdln_jax._reduction.reduce import reduce as reduce
 from gdln_jax._reduction.reduction import Reduction as Reduction
 from gdln_jax._reduction.refusal import InexactReductionError as InexactReductionError
 from gdln_jax._reduction.refusal import InexactReductionWarning as InexactReductionWarning
