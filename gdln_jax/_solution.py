@@ -224,6 +224,45 @@ def raise_if_failed(solution: Solution, reason: Callable[[], str]) -> None:
         raise SolveError(reason(), solution)
 
 
+def check_resume(
+    resume: object,
+    kind: type[Solution],
+    pairs: Callable[[Any], dict[str, tuple[PyTree, PyTree]]],
+    anew: str,
+) -> None:
+    """Refuse to go on from what is not one run of `kind` with its optimiser's state.
+
+    Args:
+        kind: the type that training returns.
+        pairs: `resume` -> {name: (what this run needs, what `resume` holds)}; each two must agree
+            in structure, shapes and precision.
+        anew: how to start from the end of a run instead, as the user writes it.
+    """
+    if not isinstance(resume, kind) or getattr(resume, "optimizer_state", None) is None:
+        given = "a gradient flow" if isinstance(resume, kind) else type(resume).__name__
+        raise ValueError(
+            f"resume is {given}, without the state of an optimiser; pass the {kind.__name__} that "
+            f"train returned, or start anew, {anew}."
+        )
+    if resume.losses.ndim != 1:
+        raise ValueError(
+            f"resume is a batch of runs, of shape {resume.losses.shape[:-1]}; map over it with "
+            "jax.vmap, together with the starts."
+        )
+    if is_concrete(resume.status) and int(resume.status) != OK:
+        raise ValueError("resume is a run that diverged; nothing can be continued from there.")
+    for name, trees in pairs(resume).items():
+        here, there = (
+            (jax.tree.structure(tree), [(w.shape, w.dtype) for w in jax.tree.leaves(tree)])
+            for tree in trees
+        )
+        if here != there:
+            raise ValueError(
+                f"resume is a run of another {name}: structure, shapes or precision differ. Pass "
+                f"the {name} of that run, or start anew, {anew}."
+            )
+
+
 def product(arrays: EdgeArrays, path: Sequence[str]) -> Array:
     """Return the product of what the edges of a path hold, see `Solution.product`."""
     multiply = jnp.multiply if arrays.core == 1 else jnp.matmul

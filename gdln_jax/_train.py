@@ -28,6 +28,7 @@ from gdln_jax._solution import (
     OK,
     Trajectory,
     check_measure,
+    check_resume,
     keeps_models,
     raise_if_failed,
     warn_of_plateau,
@@ -183,7 +184,8 @@ def train(
     if resume is None:
         _warn_of_lost_updates(model, at_time(data, 0), optimizer, loss)
     else:
-        _check_resume(resume, model, optimizer)
+        anew = "e.g. train(run.final, ...)"
+        check_resume(resume, Trajectory, _needed(model, optimizer), anew)
         model, state, start = resume.final, resume.optimizer_state, resume.ts[-1]
     keep = keeps_models(keep_models, measure, model, len(save_points(steps, save_every)))
     settings = Settings(optimizer, loss, measure, steps, save_every, batch_size, keep)
@@ -278,40 +280,18 @@ def _train(
     )
 
 
-def _check_resume(resume: object, model: PyTree, optimizer: optax.GradientTransformation) -> None:
-    """Refuse to go on from what is no run of `train`, or from a run of something else."""
-    if not isinstance(resume, Trajectory) or resume.optimizer_state is None:
-        kind = "a gradient flow" if isinstance(resume, Trajectory) else type(resume).__name__
-        raise ValueError(
-            f"resume is {kind}; pass a Trajectory of train. To start anew from a model, train "
-            "that model, e.g. train(run.final, ...)."
-        )
-    if resume.losses.ndim != 1:
-        raise ValueError(
-            f"resume is a batch of runs, of shape {resume.losses.shape[:-1]}; map over it with "
-            "jax.vmap, together with the models."
-        )
-    if is_concrete(resume.status) and int(resume.status) != OK:
-        raise ValueError("resume is a run that diverged; nothing can be continued from there.")
+def _needed(model: PyTree, optimizer: optax.GradientTransformation) -> Callable[..., dict]:
+    """What `resume` is compared with, see `check_resume`."""
     moving = eqx.filter(model, eqx.is_inexact_array)
-    pairs = {
-        "model": (moving, eqx.filter(resume.final, eqx.is_inexact_array)),
-        "optimizer": (
-            jax.eval_shape(lambda y: initial_state(optimizer, y), moving),
-            resume.optimizer_state,
-        ),
-    }
-    for name, trees in pairs.items():
-        here, there = (
-            (jax.tree.structure(tree), [(w.shape, w.dtype) for w in jax.tree.leaves(tree)])
-            for tree in trees
-        )
-        if here != there:
-            raise ValueError(
-                f"resume is a run of another {name}: structure, shapes or precision differ. Pass "
-                f"the {name} of that run, or start anew from its final model, train(run.final, "
-                "...)."
-            )
+
+    def pairs(resume: Trajectory) -> dict[str, tuple[PyTree, PyTree]]:
+        state = jax.eval_shape(lambda y: initial_state(optimizer, y), moving)
+        return {
+            "model": (moving, eqx.filter(resume.final, eqx.is_inexact_array)),
+            "optimizer": (state, resume.optimizer_state),
+        }
+
+    return pairs
 
 
 def _check_batch(batch_size: object, data: object, key: object) -> None:

@@ -278,7 +278,7 @@ bad = [
     ({"optimizer": optax.sgd, "steps": 3}, "pass an optax optimiser"),
     ({"optimizer": optax.sgd(0.1), "steps": 2.5}, "steps is 2.5; it must be an integer"),
     ({"optimizer": optax.sgd(0.1), "steps": 2, "batch_size": 1}, "batch_size needs key"),
-    ({"optimizer": optax.sgd(0.1), "steps": 2, "resume": network}, "resume is GatedNetwork; pass"),
+    ({"optimizer": optax.sgd(0.1), "steps": 2, "resume": network}, "resume is GatedNetwork, w"),
     ({"optimizer": optax.multi_transform({"all": optax.sgd(0.1)}, labels), "steps": 2},
      "hand them over as a function, lambda _: labels"),
 ]
@@ -443,7 +443,7 @@ class TestResume:
         for model, given, optimizer, resume, words in (
             (NET, PAIRS, SGD, half, "resume is a run of another optimizer"),
             (smaller, PAIRS, self.ADAM, half, "resume is a run of another model"),
-            (NET, PAIRS, self.ADAM, flow, "resume is a gradient flow; pass a Trajectory of"),
+            (NET, PAIRS, self.ADAM, flow, "resume is a gradient flow, without the state"),
             (NET, PAIRS, self.ADAM, lost, "resume is a run that diverged"),
         ):
             with pytest.raises(ValueError, match=words):

@@ -32,7 +32,7 @@ from gdln_jax._reduction.forms import (
 from gdln_jax._reduction.refusal import check_finite, check_ties
 from gdln_jax._reduction.rules import check_loss_inside, check_rule
 from gdln_jax._scan import as_transformation, descend, initial_state, save_points
-from gdln_jax._solution import DIVERGED, OK, raise_if_failed
+from gdln_jax._solution import DIVERGED, OK, check_resume, raise_if_failed
 from gdln_jax.rules import Rule
 
 
@@ -67,7 +67,8 @@ def train_reduced(
     save_every = check_integer(save_every, "save_every", minimum=1)
     state, first = None, jnp.asarray(0)
     if resume is not None:
-        _check_resume(resume, system, system.form.optimizer(rule), b0)
+        anew = "from its strengths, train(run.final)"
+        check_resume(resume, ReducedTrajectory, _needed(system, rule, b0), anew)
         b0, state, first = resume.final, resume.optimizer_state, resume.ts[-1]
     run = _train(system, b0, state, first, rule, steps, save_every)
 
@@ -119,31 +120,18 @@ def _train(
     )
 
 
-def _check_resume(resume: object, system: Descending, optimizer: Optimizer, b0: Strengths) -> None:
-    if not isinstance(resume, ReducedTrajectory) or resume.optimizer_state is None:
-        raise ValueError(
-            f"resume is a {type(resume).__name__}, which holds no state of an optimiser; pass the "
-            "trajectory that train returned, or start anew from its strengths, train(run.final)."
-        )
-    if resume.losses.ndim != 1:
-        raise ValueError(
-            f"resume is a batch of runs, of shape {resume.losses.shape[:-1]}; map over it with "
-            "jax.vmap."
-        )
-    if is_concrete(resume.status) and int(resume.status) != OK:
-        raise ValueError("resume is a run that diverged; nothing can be continued from there.")
-    wanted = jax.eval_shape(lambda b: initial_state(optimizer, system.form.tree(b)), b0)
-    pairs = ((b0, resume.final), (wanted, resume.optimizer_state))
-    described = [
-        (jax.tree.structure(tree), [(x.shape, x.dtype) for x in jax.tree.leaves(tree)])
-        for pair in pairs
-        for tree in pair
-    ]
-    if described[0] != described[1] or described[2] != described[3]:
-        raise ValueError(
-            "resume is a run of another reduction or another rule: structure, shapes or precision "
-            "differ. Pass the same ones, or start anew from its strengths, train(run.final)."
-        )
+def _needed(system: Descending, rule: Optimizer, b0: Strengths) -> Callable[..., dict]:
+    """What `resume` is compared with, see `check_resume`."""
+    optimizer = system.form.optimizer(rule)
+
+    def pairs(resume: ReducedTrajectory) -> dict[str, tuple[PyTree, PyTree]]:
+        state = jax.eval_shape(lambda b: initial_state(optimizer, system.form.tree(b)), b0)
+        return {
+            "reduction": (b0, resume.final),
+            "rule": (state, resume.optimizer_state),
+        }
+
+    return pairs
 
 
 @runtime_checkable
