@@ -203,10 +203,10 @@ def max_step(reduction: Curved, b: Any, rule: Rule) -> Float[Array, ""]:
         sharp = sharpness(reduction, b)
         size = _gradient_norms(reduction, b)[0]
         return bound / (1 + jnp.maximum(sharp, 0.0) * rho / size)
-    if kind == "per_matrix":
+    if kind in ("per_matrix", "by_edge"):
         raise ValueError(
-            "max_step knows the rules sgd, muon, normalized, shampoo and sam; of per_matrix(...) "
-            "it cannot tell how it answers a small gradient."
+            f"max_step knows the rules sgd, muon, normalized, shampoo and sam; of {kind}(...) it "
+            "cannot tell how it answers a small gradient."
         )
     if kind == "sgd":
         beta = jnp.asarray(settings["momentum"])

@@ -6,6 +6,7 @@ orthogonal changes of basis on both sides, which is why training in mode coordin
 as training the network (Theorem 2 of BEYOND 7.1).
 """
 
+from gdln_jax.rules._by_edge import by_edge as by_edge
 from gdln_jax.rules._rule import InexactRuleError as InexactRuleError
 from gdln_jax.rules._rule import Rule as Rule
 from gdln_jax.rules._rules import muon as muon

@@ -6,9 +6,10 @@ network or of a coupled reduction, or strengths (edge, mode), which stand for di
 over edges count a class as often as it has edges.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +30,15 @@ class Rows(NamedTuple):
     counts: Num[np.ndarray, " row"]
 
 
+class Part(eqx.Module):
+    """Some rows of a tree, with stacks of their own: a tree that a rule acts on."""
+
+    stacks: tuple[Array, ...]
+    graph: Graph = eqx.field(static=True)
+    names: tuple[tuple[str, ...], ...] = eqx.field(static=True)
+    counts: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+
+
 def rows(tree: Any) -> tuple[Rows, ...]:
     """Return the rows of each stack.
 
@@ -46,6 +56,8 @@ def rows(tree: Any) -> tuple[Rows, ...]:
             f"the parameters have stacks of shapes {[np.shape(s) for s in stacks]}, a batch: map "
             "the training over it with jax.vmap."
         )
+    if isinstance(tree, Part):
+        return tuple(_rows(graph, *row) for row in zip(tree.names, tree.counts, strict=True))
     classes = getattr(tree, "classes", None)
     if classes is not None:
         return (_rows(graph, tuple(names[0] for names in classes), tuple(map(len, classes))),)
@@ -85,7 +97,7 @@ def check_rates(tree: Any, learning_rate: Any) -> None:
         return
     graph = tree.graph
     check_keys(learning_rate, graph.edge_index, "learning_rate", "an edge of the graph")
-    for name in graph.edge_index:
+    for name in sum(tree.names, ()) if isinstance(tree, Part) else graph.edge_index:
         if name not in learning_rate:
             raise ValueError(
                 f"learning_rate lacks edge {name!r}; give it a number or a schedule of the step."
@@ -107,12 +119,13 @@ def shape_factors(shapes: np.ndarray, shape_factor: float | str | None) -> np.nd
     return shape_factor * np.sqrt(np.maximum(target, source))
 
 
-def per_edge_columns(graph: Graph, learning_rate: Any, shape_factor: Any) -> np.ndarray:
-    """Rate and shape factor of every edge, (edge, 2), edges in bundle order.
+def per_edge_columns(
+    graph: Graph, names: Sequence[str], learning_rate: Any, shape_factor: Any
+) -> np.ndarray:
+    """Rate and shape factor of the edges `names`, (edge, 2).
 
     Schedules are numbered; two edges share a number when they have the same function.
     """
-    names = [name for bundle in graph.bundles for name in bundle.edges]
     rates = [rate_of(learning_rate, name) for name in names]
     if isinstance(learning_rate, Mapping):
         schedules = list({id(rate): rate for rate in rates if callable(rate)})

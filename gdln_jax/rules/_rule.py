@@ -1,7 +1,8 @@
 """What a rule is: an optax transformation that knows its kind and its settings."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import optax
 
 from gdln_jax._graph import Graph
 from gdln_jax.rules._rows import per_edge_columns, rows
+
+Optional = optax.GradientTransformation | None
 
 
 class InexactRuleError(ValueError):
@@ -41,7 +44,8 @@ class Rule(optax.GradientTransformationExtraArgs):
     - `kind`: the name of the function that made it.
     - `settings`: its arguments.
     - `equivariant`: whether it commutes with orthogonal changes of basis by construction, so that
-      it needs no certificate. False where it holds an optax transformation (`per_matrix`, `sam`).
+      it needs no certificate. False where it holds an optax transformation (`by_edge`, `sam`,
+      `per_matrix`).
     """
 
     update: Update
@@ -61,26 +65,65 @@ class Rule(optax.GradientTransformationExtraArgs):
         """Whether the rule keeps the aligned manifold by construction."""
         return self.update.equivariant
 
-    def edge_settings(self, graph: Graph) -> np.ndarray:
+    def edge_settings(self, graph: Graph, names: Sequence[str] | None = None) -> np.ndarray:
         """What the rule tells edges apart by, (edge, column): rates and shape factors.
 
-        Edges in the order of the graph's bundles. Edges with equal rows are treated alike.
+        Edges in the order of the graph's bundles, or those of `names`. Edges with equal rows are
+        treated alike.
         """
         settings = self.settings
+        if names is None:
+            names = [name for bundle in graph.bundles for name in bundle.edges]
+        if self.kind == "by_edge":
+            return _settings_by_group(self, graph, names)
         if self.kind == "sam":
-            inner = settings["inner"]
-            return inner.edge_settings(graph) if isinstance(inner, Rule) else _none(graph)
+            return _settings_of(settings["inner"], graph, names)
         if self.kind == "per_matrix":
-            return _none(graph)
-        return per_edge_columns(graph, settings["learning_rate"], settings.get("shape_factor"))
+            return _settings_of(None, graph, names)
+        rate, factor = settings["learning_rate"], settings.get("shape_factor")
+        return per_edge_columns(graph, names, rate, factor)
 
     def __repr__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
         return f"rules.{self.kind}({given})"
 
 
-def _none(graph: Graph) -> np.ndarray:
-    return np.zeros((len(graph.edges), 0))
+def _settings_of(inner: object, graph: Graph, names: Sequence[str]) -> np.ndarray:
+    if isinstance(inner, Rule):
+        return inner.edge_settings(graph, names)
+    return np.zeros((len(names), 0))
+
+
+def _settings_by_group(rule: Rule, graph: Graph, names: Sequence[str]) -> np.ndarray:
+    """The number of each edge's optimiser, then what that one tells its edges apart by."""
+    chosen = [chosen_for(name, **rule.settings) for name in names]
+    distinct = list({id(one): one for one in chosen}.values())
+    parts = []
+    for number, one in enumerate(distinct):
+        where = [k for k, other in enumerate(chosen) if other is one]
+        inner = _settings_of(one, graph, [names[k] for k in where])
+        parts.append((where, np.insert(inner, 0, number, axis=1)))
+    table = np.zeros((len(names), max(part.shape[1] for _, part in parts)))
+    for where, part in parts:
+        table[where, : part.shape[1]] = part
+    return table
+
+
+def chosen_for(
+    name: str, optimizers: Mapping[str, Optional], default: Optional | EllipsisType
+) -> Optional:
+    """The optimiser of an edge under `by_edge`; None: it is frozen.
+
+    Raises:
+        ValueError: an edge that is not named where there is no default.
+    """
+    chosen = optimizers.get(name, default)
+    if isinstance(chosen, EllipsisType):
+        raise ValueError(
+            f"by_edge lacks edge {name!r}: name it, or pass default= an optimiser for all edges "
+            "that are not named (default=None freezes them)."
+        )
+    return chosen
 
 
 def make_rule(
@@ -97,3 +140,10 @@ def make_rule(
         return chained.init(params)
 
     return Rule(init, Update(chained.update, kind, settings, equivariant))
+
+
+def check_transformation(given: object, name: str) -> optax.GradientTransformation:
+    """Return an optimiser; raise `ValueError` for anything else."""
+    if not isinstance(given, optax.GradientTransformation):
+        raise ValueError(f"{name} is {given!r}; pass a rule or an optax optimiser.")
+    return given

@@ -21,7 +21,7 @@ from gdln_jax.rules._rows import (
     rate_of,
     shape_factors,
 )
-from gdln_jax.rules._rule import Rule, make_rule
+from gdln_jax.rules._rule import Rule, check_transformation, make_rule
 from gdln_jax.rules._spectral import inverse_fourth_root, newton_schulz, polar, unit_norm
 
 Number = float | int | Array
@@ -282,7 +282,7 @@ def sam(inner: optax.GradientTransformation, *, rho: Number) -> Rule:
         ValueError: for rho that is not above 0; in an update without `grad_fn`.
     """
     check_positive_if_known(rho=rho)
-    wrapped = optax.with_extra_args_support(_check_transformation(inner, "inner"))
+    wrapped = optax.with_extra_args_support(check_transformation(inner, "inner"))
 
     def update(
         updates: optax.Updates,
@@ -323,7 +323,7 @@ def per_matrix(transformation: optax.GradientTransformation) -> Rule:
     Returns:
         A `Rule`, which needs a certificate: the transformation may not act on singular values.
     """
-    inner = optax.with_extra_args_support(_check_transformation(transformation, "transformation"))
+    inner = optax.with_extra_args_support(check_transformation(transformation, "transformation"))
 
     def init(params: optax.Params) -> tuple[optax.OptState, ...]:
         return tuple(jax.vmap(inner.init)(_as_matrices(w)) for w in jax.tree.leaves(params))
@@ -446,12 +446,6 @@ def _per_step(coefficients: Coefficients, steps: int) -> tuple[tuple[float, ...]
             f"{steps} steps."
         )
     return tuple(map(tuple, np.broadcast_to(table, (steps, 3)).tolist()))
-
-
-def _check_transformation(given: Any, name: str) -> optax.GradientTransformation:
-    if not isinstance(given, optax.GradientTransformation):
-        raise ValueError(f"{name} is {given!r}; pass a rule or an optax optimiser.")
-    return given
 
 
 def _check_rate(learning_rate: LearningRate) -> None:
