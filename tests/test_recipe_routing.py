@@ -1,6 +1,6 @@
 """The main job, `gdln reproduce routing`: it passes, every check can fail, bad input is refused.
 
-Known answers: N Eq. 13-15 (values of tests/reference.json), the Euler map of the same in scalars,
+Known answers: N Eq. 13-15 (values of tests/reference.json), the quotient trained (their Euler map),
 and E8. The quick size runs once; what tampers with it reuses that run.
 """
 
@@ -14,6 +14,7 @@ import pytest
 import xarray
 
 from gdln_jax import recipes
+from gdln_jax import rules as gdln_rules
 
 # References and theory are tampered with.
 from gdln_jax.recipes import OptionError, _routing_checks, _routing_runs, routing
@@ -105,14 +106,19 @@ def test_a_theory_that_is_off_by_a_millionth_is_exit_code_1(gdln, rerun, tmp_pat
 
 
 @pytest.mark.slow
-def test_an_euler_map_with_another_step_fails(quick, monkeypatch):
-    right = _routing_runs.Modes.descent
-    monkeypatch.setattr(
-        _routing_runs.Modes,
-        "descent",
-        lambda self, n, rate, b: right(self, n, rate * (1 + 1e-9), b),
+def test_an_euler_map_with_another_step_fails(quick):
+    plan, runs, final = quick
+    start = np.full(plan.reduction.modes, plan.amplitude)
+    quotient = plan.reduction.quotient(start)
+    spacing = int(runs.descent.ts[0][1])
+    run = quotient.train(
+        rule=gdln_rules.sgd(plan.rate * (1 + 1e-9)),
+        steps=int(runs.descent.ts[0][-1]),
+        save_every=spacing,
     )
-    assert failed(quick) >= {
+    descent = tuple(np.asarray(run.b[e])[:, plan.modes.order] for e in ("x0->h1", "h1->h2"))
+    other = dataclasses.replace(runs, reduced=dataclasses.replace(runs.reduced, descent=descent))
+    assert failed((plan, other, final)) == {
         "decoupled: descent - Euler map, weights",
         "decoupled: descent - Euler map, loss / L(0)",
     }

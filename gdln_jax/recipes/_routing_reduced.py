@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from gdln_jax import Reduction, reduce, tasks
+from gdln_jax import Reduction, reduce, rules, tasks
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Reduced:
     quotient_losses: np.ndarray
     classes: int  # of edges that start equal and stay equal
     rates: tuple[np.ndarray, ...]  # per layer the rates of its classes, layers told apart
+    descent: tuple[np.ndarray, np.ndarray]  # B1 and B2 (step, mode) of gradient descent
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,19 @@ class Unequal:
     losses: np.ndarray
 
 
-def solve(reduction: Reduction, order: np.ndarray, b: float, ts: np.ndarray) -> Reduced:
-    """Solve the reduced dynamics and their quotient; `order` sorts the reduction's modes."""
+def solve(
+    reduction: Reduction,
+    order: np.ndarray,
+    b: float,
+    ts: np.ndarray,
+    rate: float,
+    steps: np.ndarray,
+) -> Reduced:
+    """Solve the reduced dynamics and their quotient; `order` sorts the reduction's modes.
+
+    The quotient is also trained at learning rate `rate`, which is the Euler map of Eq. 13-14, and
+    read at `steps`.
+    """
     start = _start(reduction, 1.0, b)
     found = reduction.solve(start, ts)
     quotient = reduction.quotient(start)
@@ -49,6 +61,8 @@ def solve(reduction: Reduction, order: np.ndarray, b: float, ts: np.ndarray) -> 
         {e: (1 + k) * start[e] for k, layer in enumerate(layers) for e in layer}
     )
     rate_of = {e: r for c, r in zip(apart.classes, apart.rates, strict=True) for e in c}
+    spacing = int(steps[1] - steps[0])
+    descent = quotient.train(rule=rules.sgd(rate), steps=int(steps[-1]), save_every=spacing)
     b1, b2, b3 = (np.stack([np.asarray(found.b[e])[:, order] for e in layer]) for layer in layers)
     return Reduced(
         np.asarray(ts),
@@ -59,6 +73,7 @@ def solve(reduction: Reduction, order: np.ndarray, b: float, ts: np.ndarray) -> 
         np.asarray(quotient.solve(ts).losses),
         len(quotient.classes),
         tuple(np.array([rate_of[e] for e in layer]) for layer in layers),
+        (np.asarray(descent.b[layers[0][0]])[:, order], np.asarray(descent.b["h1->h2"])[:, order]),
     )
 
 

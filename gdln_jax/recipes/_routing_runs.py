@@ -68,18 +68,6 @@ class Modes:
         hidden = hidden_strength(t, self.s, self.d, b2, c, self.num_domains)
         return np.sqrt((hidden**2 + c) / self.num_domains), hidden
 
-    def descent(self, steps: int, rate: float, b: float) -> tuple[np.ndarray, np.ndarray]:
-        """B1, B2 (step, mode) by the Euler map of N Eq. 13-14, from B1(0) = B2(0) = b.
-
-        What gradient descent does to aligned weights, exactly; in scalars, without any network.
-        """
-        b1, b2 = np.full((2, steps + 1, len(self.s)), float(b))
-        for k in range(steps):
-            force = self.s - b2[k] * b1[k] ** 2 * self.d
-            b1[k + 1] = b1[k] + rate / self.num_domains * b2[k] * b1[k] * force
-            b2[k + 1] = b2[k] + rate * b1[k] ** 2 * force
-        return b1, b2
-
     def final_hidden(self, c: np.ndarray, share: float = 1.0) -> np.ndarray:
         """The B2 at which each mode has learned `share`: B2 (B2^2 + C)/M = share s/d."""
         wanted = share * self.num_domains * self.s / self.d

@@ -11,11 +11,26 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import Array
 
-from gdln_jax import exact, expected_initial, gradient_flow, pack, reduce, relu, sweep, tasks, train
+from gdln_jax import (
+    Reduction,
+    exact,
+    expected_initial,
+    gradient_flow,
+    pack,
+    reduce,
+    relu,
+    rules,
+    sweep,
+    tasks,
+    train,
+)
 from gdln_jax.recipes import _ensembles as sim
 from gdln_jax.recipes._margin_figure import dataset, draw
 from gdln_jax.recipes._options import OptionError
@@ -143,9 +158,7 @@ def simulate(options: Options, progress: Progress = silent) -> Runs:
         g: np.asarray(exact.margin_loss(t, deltas[:, None], o.a0(g), o.tau, gating=g))
         for g in GATINGS
     }
-    discrete = np.stack([
-        sim.first_below(_discrete(o, deltas, g, epochs), t_step, o.level) for g in GATINGS
-    ])  # fmt: skip
+    discrete = {g: _discrete(o, np.append(deltas, _ALIGNED_AT), g, epochs) for g in GATINGS}
     return Runs(
         deltas=deltas,
         t=t,
@@ -157,10 +170,12 @@ def simulate(options: Options, progress: Progress = silent) -> Runs:
         power=fine["power"][:, 0],
         theory=theory,
         predicted=_predicted(o, deltas),
-        predicted_step=discrete,
+        predicted_step=np.stack(
+            [sim.first_below(discrete[g][:-1], t_step, o.level) for g in GATINGS]
+        ),
         times=sim.first_below(fine["losses"], t, o.level),
         times_step=sim.first_below(losses_step, t_step, o.level),
-        aligned={g: _aligned(o, g, epochs) for g in GATINGS},
+        aligned={g: _aligned(o, g, discrete[g][-1]) for g in GATINGS},
     )
 
 
@@ -211,30 +226,30 @@ def _shares(on: np.ndarray, power: np.ndarray) -> np.ndarray:
     return np.stack([np.sum(power * kind, axis=-1) for kind in kinds], axis=-1)
 
 
-def _statistics(deltas: np.ndarray, gating: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """s, d and q = d/s of one pathway, from the task itself: L = (1 - q a)^2/2."""
-    meta = [tasks.margin_xor(float(x), gating=gating, width=1).meta for x in deltas]
-    s, d = (np.array([float(m[key]) for m in meta]) for key in ("s", "d"))
-    return s, d, np.divide(d, s, out=np.zeros_like(s), where=s > 0)
-
-
 def _discrete(options: Options, deltas: np.ndarray, gating: str, steps: int) -> np.ndarray:
-    """Losses (delta, step) of gradient descent on an aligned balanced pathway, in scalars.
+    """Losses (delta, step) of gradient descent on aligned balanced pathways.
 
-    w <- w + eta w (s - d w^2) for both layers; exact, and no flow at H's step.
+    The reduction trained by the same rule: exact at H's step, which is no flow. One program for all
+    margins; at Delta = 0 linear gates leave nothing to learn.
     """
-    s, d, q = _statistics(deltas, gating)
-    w = np.full_like(deltas, np.sqrt(options.a0(gating)))
-    losses = []
-    for _ in range(steps + 1):
-        losses.append((1 - q * w**2) ** 2 / 2)
-        w = w + options.learning_rate * w * (s - d * w**2)
-    return np.stack(losses, axis=-1)
+    o, losses = options, np.full((len(deltas), steps + 1), 0.5)
+    some = deltas > 0 if gating == "linear" else np.full(len(deltas), True)
+    found = [tasks.margin_xor(float(x), gating=gating, width=1) for x in deltas[some]]
+    reductions = jax.tree.map(
+        lambda *one: jnp.stack(one), *[reduce(task.graph, task.data) for task in found]
+    )
+
+    def descent(reduction: Reduction) -> Array:
+        start, rule = np.sqrt(o.a0(gating)), rules.sgd(o.learning_rate)
+        return reduction.train(start, rule=rule, steps=steps).losses
+
+    losses[some] = eqx.filter_vmap(descent)(reductions)
+    return losses
 
 
-def _aligned(options: Options, gating: str, epochs: int) -> tuple[float, float]:
-    """Largest loss errors of an aligned gated network: flow - closed form, descent - map."""
-    o = options
+def _aligned(options: Options, gating: str, discrete: np.ndarray) -> tuple[float, float]:
+    """Largest loss errors of an aligned gated network: flow - closed form, descent - `discrete`."""
+    o, epochs = options, len(discrete) - 1
     task = tasks.margin_xor(_ALIGNED_AT, gating=gating, width=o.width // 16)
     reduction = reduce(task.graph, task.data)
     net, data = reduction.embed(np.sqrt(o.a0(gating))), pack(task.graph, task.data)
@@ -244,7 +259,6 @@ def _aligned(options: Options, gating: str, epochs: int) -> tuple[float, float]:
     descent = train(
         net, data, optimizer=optax.sgd(o.learning_rate), steps=epochs, keep_models=False
     )
-    discrete = _discrete(o, np.array([_ALIGNED_AT]), gating, epochs)[0]
     pairs = ((flow.losses, theory), (descent.losses, discrete))
     first, second = (float(np.max(np.abs(np.asarray(a) - np.asarray(b)))) for a, b in pairs)
     return first, second
@@ -328,7 +342,8 @@ def _effective_factor(options: Options, runs: Runs) -> dict[str, float]:
     found = {}
     for k, gating in enumerate(GATINGS):
         here = faster == k
-        s = _statistics(runs.deltas[here], gating)[0]
+        tried = [tasks.margin_xor(float(x), gating=gating, width=1) for x in runs.deltas[here]]
+        s = np.array([float(task.meta["s"]) for task in tried])
         t = np.median(runs.times[here], axis=1)
         late = t * (1 - s * options.flow_rate / 2) - runs.predicted[k, here]
         found[gating] = float(np.median(np.exp(-2 * s * late / options.tau))) if here.any() else 1.0

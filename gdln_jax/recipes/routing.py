@@ -135,7 +135,8 @@ def simulate(plan: Plan, progress: Progress = silent) -> Runs:
     grid = grid[grid <= ts[-1]]
     flow = sim.follow_flow(decoupled, data, frames, grid)
     progress(0.7, "reduced dynamics")
-    solved = solve(plan.reduction, modes.order, plan.amplitude, grid)
+    at = np.asarray(descent.ts[0])
+    solved = solve(plan.reduction, modes.order, plan.amplitude, grid, plan.rate, at)
     unequal = _unequal(plan, grid)
     progress(0.8, "theory")
     some = slice(None, None, max(1, len(ts) // 100))
