@@ -20,9 +20,11 @@ from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import OutputTable, PackedData
 from gdln_jax._data.packing import pack, unpacked
 from gdln_jax._data.schedule import Schedule
+from gdln_jax._data.state import Orientation
 from gdln_jax._graph import Graph
 from gdln_jax._network.edges import EdgeWeights, Stacks, stacked
 from gdln_jax._network.model import AbstractModel, Pairs, pairs_by_node
+from gdln_jax._network.state import edge_weights
 
 
 class GatedNetwork(AbstractModel):
@@ -71,6 +73,33 @@ class GatedNetwork(AbstractModel):
     def from_stacks(cls, graph: Graph, stacks: Stacks) -> "GatedNetwork":
         """Make a network from one stack (edge, |target|, |source|) per `graph.bundles`."""
         return cls(graph, tuple(stacks))
+
+    @classmethod
+    def from_state_dict(
+        cls,
+        graph: Graph,
+        source: object,
+        *,
+        names: Mapping[str, str] | None = None,
+        orientation: Orientation | None = None,
+    ) -> "GatedNetwork":
+        """Read the weights from what another program saved.
+
+        Args:
+            graph: the architecture.
+            source: a mapping name -> array (of NumPy, JAX or torch), a PyTorch or Equinox module,
+                or the path of a `.npz`, `.safetensors` or PyTorch file (`ReLUNetwork`'s method of
+                this name says what is read). `np.savez(path, **net.weights)` writes one.
+            names: edge -> name in the source, for every edge. Default: the edges' own names.
+            orientation: `"out_in"`, arrays (|target|, |source|) as PyTorch and Equinox have them,
+                or `"in_out"` as Flax and Keras do. Default: what fits the graph, and the package's
+                own (|target|, |source|) without `names`.
+
+        Raises:
+            ValueError: a name that is not there, an array that does not fit its edge, a square one
+                without `orientation`, and what cannot be read.
+        """
+        return cls(graph, edge_weights(graph, source, names, orientation))
 
     @classmethod
     def init(

@@ -26,6 +26,7 @@ from gdln_jax.relu._head_start import head_start as head_start
 from gdln_jax.relu._imitation import ImitationGap as ImitationGap
 from gdln_jax.relu._imitation import imitation_gap as imitation_gap
 from gdln_jax.relu._implementable import implementable_patterns as implementable_patterns
+from gdln_jax.relu._masks import block_mask as block_mask
 from gdln_jax.relu._network import ReLUNetwork as ReLUNetwork
 from gdln_jax.relu._patterns import PatternPower as PatternPower
 from gdln_jax.relu._patterns import activation_patterns as activation_patterns

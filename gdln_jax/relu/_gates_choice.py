@@ -13,9 +13,9 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
+from gdln_jax import Trajectory
 from gdln_jax._checks import check_integer, check_positive
 from gdln_jax._data.gated import GatedData
-from gdln_jax._solution import Trajectory
 from gdln_jax._train import save_points, train
 from gdln_jax.relu._gates import (
     GateModules,

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 from scipy.optimize import minimize
 
+from gdln_jax import Trajectory
 from gdln_jax._checks import check_integer, check_positive
 from gdln_jax._data.gated import GatedData
-from gdln_jax._solution import Trajectory
 from gdln_jax.relu._gates import GateModules, mean_square
 from gdln_jax.relu._gates_choice import gated_outputs, stacked_snapshots
 from gdln_jax.relu._gates_network import mean_units

@@ -112,6 +112,11 @@ def check_one_layer(kind: ReLUKind) -> None:
             "from them has one, so that the other layers would be left out. relu.as_gated(model, "
             "data) makes the gated network of all layers at given weights."
         )
+    if kind.masked:
+        raise ValueError(
+            "these gates are of ReLU networks with masks, and pathways made from them see the "
+            "whole input. relu.as_gated(model, data) makes the gated network of given weights."
+        )
 
 
 def gate_values(modules: GateModules) -> Float[np.ndarray, "module example"]:

@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax import exact
+from gdln_jax import SolveError, exact
 from gdln_jax._checks import check_integer, check_positive, is_concrete
 from gdln_jax._ode import Settings, solve
-from gdln_jax._solution import SolveError
 
 # What the other pathway has still to learn when its growth counts as over; beyond it the drive
 # changes by less than rounding.

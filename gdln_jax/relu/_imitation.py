@@ -9,8 +9,8 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
+from gdln_jax import Trajectory
 from gdln_jax._checks import is_concrete
-from gdln_jax._solution import Trajectory
 from gdln_jax.relu._gates import mean_square, output_of
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -18,8 +19,11 @@ from gdln_jax._data.boundary import check_single
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._data.schedule import Schedule
+from gdln_jax._data.state import Orientation, check_orientation, read_arrays, write_arrays
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._network.model import AbstractModel, Pairs
+from gdln_jax.relu._masks import Mask, checked_masks
+from gdln_jax.relu._reading import find_layout
 
 # Input node that is always 1 and feeds the biases, in gated networks made from ReLU networks.
 ONE = "1"
@@ -31,6 +35,7 @@ class ReLUKind(NamedTuple):
     depth: int = 1
     bias: bool = False
     slope: float = 0.0
+    masked: bool = False
 
 
 class ReLUNetwork(AbstractModel):
@@ -42,6 +47,11 @@ class ReLUNetwork(AbstractModel):
         weights: one array (|h_l|, |h_{l-1}|) per layer, the read-out last.
         biases: None, or one array (|h_l|,) per layer, the read-out's included.
         slope: of the negative side, 0 for ReLU, above 0 for leaky ReLU. Static: never trained.
+        masks: None, or one 0/1 matrix (|h_l|, |h_{l-1}|) per layer, or None for a full layer. Where
+            it is 0 there is no weight: two encoders that meet in a later layer, say. Static; the
+            entries are 0 and have no gradient. `block_mask` makes one.
+
+    `from_state_dict` reads what PyTorch, Flax, Equinox or NumPy saved, `save` writes it.
 
     Calling it on `GatedData` with one input and one output node and without gates returns output
     node -> predictions (n, |y|), so that `mse`, `cross_entropy`, `gradient_flow` and `train`
@@ -57,6 +67,7 @@ class ReLUNetwork(AbstractModel):
     weights: tuple[Float[Array, "... _ _"], ...]
     biases: tuple[Float[Array, "... _"], ...] | None
     slope: float = eqx.field(static=True)
+    masks: tuple[Mask | None, ...] | None = eqx.field(static=True)
     # For the default tolerances of gradient_flow.
     kinks: ClassVar[bool] = True
     _instead = AbstractModel._instead._replace(
@@ -72,6 +83,7 @@ class ReLUNetwork(AbstractModel):
         weights: Sequence[object],
         biases: Sequence[object] | None = None,
         slope: float | int = 0.0,
+        masks: Sequence[object] | None = None,
     ):
         self.weights = _matrices(weights, "weights")
         self.biases = None if biases is None else _matrices(biases, "biases")
@@ -95,6 +107,77 @@ class ReLUNetwork(AbstractModel):
             )
         if not 0 <= self.slope < 1:
             raise ValueError(f"slope is {slope!r}; it must lie in [0, 1), 0 for plain ReLU.")
+        self.masks = checked_masks(masks, [w.shape[-2:] for w in self.weights])
+        self.weights = self._masked()
+
+    @classmethod
+    def from_state_dict(
+        cls,
+        source: object,
+        *,
+        layers: Sequence[str] | None = None,
+        orientation: Orientation | None = None,
+        slope: float | int = 0.0,
+        masks: Sequence[object] | None = None,
+    ) -> "ReLUNetwork":
+        """Read a network that another program trained; nothing in a file is executed.
+
+        Args:
+            source: a mapping name -> array (of NumPy, JAX, torch; nested as Flax has it), a PyTorch
+                or Equinox module, or the path of a `.npz`, `.safetensors` or PyTorch file (read
+                with `weights_only=True`). Layers are called `fc1.weight`, `0.weight`,
+                `layers.0.weight`, `params/Dense_0/kernel`, `W1`, biases accordingly; `module.` and
+                `_orig_mod.` before them are passed over.
+            layers: names of the layers to read, first to last. Default: all, in the order of their
+                numbers, or the only one in which they fit.
+            orientation: `"out_in"` for arrays (|target|, |source|) as in PyTorch and Equinox,
+                `"in_out"` for those of Flax and Keras. Default: as the names say and the shapes
+                allow; needed where all are square.
+            slope: of the leaky ReLU, which no checkpoint holds.
+            masks: of the layers, as above.
+
+        Raises:
+            ValueError: convolutional or normalisation layers and others that are not fully
+                connected, by name and with what can be done; missing layers, shapes that do not fit
+                or leave the layout open, values that are not finite, files that cannot be read.
+        """
+        read = read_arrays(source)
+        layout = find_layout(read, layers=layers, orientation=orientation)
+        arrays = read.arrays
+        return cls(layout.weights(arrays), layout.biases(arrays), slope, masks)
+
+    def to_state_dict(
+        self, names: Sequence[str] | None = None, *, orientation: Orientation = "out_in"
+    ) -> dict[str, np.ndarray]:
+        """Return name -> array, as PyTorch (`name.weight`) or Flax (`name/kernel`) has them.
+
+        Args:
+            names: of the layers. Default: 0, 2, 4, ..., those of a PyTorch `Sequential` with a ReLU
+                between its layers.
+            orientation: `"out_in"`, or `"in_out"` for kernels of Flax.
+        """
+        check_orientation(orientation)
+        names = [str(2 * i) for i in range(len(self.weights))] if names is None else list(names)
+        if len(names) != len(self.weights):
+            raise ValueError(f"names has {len(names)} entries for {len(self.weights)} layers.")
+        weight, bias = (".weight", ".bias") if orientation == "out_in" else ("/kernel", "/bias")
+        arrays = {}
+        for i, name in enumerate(names):
+            w = np.asarray(self.weights[i])
+            arrays[name + weight] = w if orientation == "out_in" else w.swapaxes(-1, -2)
+            if self.biases is not None:
+                arrays[name + bias] = np.asarray(self.biases[i])
+        return arrays
+
+    def save(
+        self,
+        path: str | Path,
+        names: Sequence[str] | None = None,
+        *,
+        orientation: Orientation = "out_in",
+    ) -> Path:
+        """Write `to_state_dict(names, orientation=...)` to a `.npz` or `.safetensors` file."""
+        return write_arrays(path, self.to_state_dict(names, orientation=orientation))
 
     @classmethod
     def init(
@@ -105,6 +188,7 @@ class ReLUNetwork(AbstractModel):
         init: initialisers.Initialiser | None = None,
         bias: bool = False,
         slope: float | int = 0.0,
+        masks: Sequence[object] | None = None,
         key: PRNGKeyArray,
     ) -> "ReLUNetwork":
         """Draw independent weights N(0, std^2); biases, if any, start at 0.
@@ -126,7 +210,7 @@ class ReLUNetwork(AbstractModel):
         drawn = GatedNetwork.init(graph, init or initialisers.normal(1.0), key=key).weights
         weights = [jnp.asarray(s) * drawn[name] for s, name in zip(stds, names, strict=True)]
         biases = [jnp.zeros(w.shape[0], w.dtype) for w in weights] if bias else None
-        return cls(weights, biases, slope)
+        return cls(weights, biases, slope, masks)
 
     @property
     def depth(self) -> int:
@@ -135,14 +219,14 @@ class ReLUNetwork(AbstractModel):
 
     @property
     def kind(self) -> ReLUKind:
-        """Number of hidden layers, whether there are biases, and the slope."""
-        return ReLUKind(self.depth, self.biases is not None, self.slope)
+        """Number of hidden layers, whether there are biases and masks, and the slope."""
+        return ReLUKind(self.depth, self.biases is not None, self.slope, self.masks is not None)
 
     def pre_activations(self, x: Float[Array, "*n inputs"]) -> list[Float[Array, "..."]]:
         """Return what enters each layer's nonlinearity, (..., |h_l|), and the output last."""
         check_single(self, self.weights[0].shape[:-2])
         layers, h = [], jnp.asarray(x)
-        for i, w in enumerate(self.weights):
+        for i, w in enumerate(self._masked()):
             # HIGHEST: GPUs would otherwise multiply float32 in reduced precision.
             z = jnp.einsum("...s,ts->...t", h, w, precision=jax.lax.Precision.HIGHEST)
             if self.biases is not None:
@@ -150,6 +234,15 @@ class ReLUNetwork(AbstractModel):
             layers.append(z)
             h = jnp.where(z > 0, z, self.slope * z)
         return layers
+
+    def _masked(self) -> tuple[Array, ...]:
+        """Weights that are 0, with derivative 0, where there are none."""
+        if self.masks is None:
+            return self.weights
+        return tuple(
+            w if mask is None else jnp.where(mask.array, w, 0)
+            for w, mask in zip(self.weights, self.masks, strict=True)
+        )
 
     def __call__(self, data: object) -> Any:
         """Return `{output node: (n, |y|)}` for `GatedData`, (..., |y|) for an array."""
@@ -211,6 +304,8 @@ class ReLUNetwork(AbstractModel):
             parts.append("biases")
         if self.slope:
             parts.append(f"slope {self.slope:g}")
+        if self.masks is not None:
+            parts.append("masks")
         if self.weights[0].ndim > 2:
             parts.append(f"batch {self.weights[0].shape[:-2]}")
         return f"ReLUNetwork({', '.join(parts)})"
@@ -237,6 +332,8 @@ def check_plain(model: object) -> None:
         why = "biases, which the prediction leaves out"
     elif model.slope:
         why = f"slope {model.slope:g}, where the prediction takes units to be off below 0"
+    elif model.masks is not None:
+        why = "masks, where the prediction takes units to see the whole input"
     if why:
         raise ValueError(
             f"these networks have {why}; gates are predicted for one hidden layer without biases "

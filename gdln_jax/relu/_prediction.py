@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Bool, Float, Int
 
+from gdln_jax import Trajectory
 from gdln_jax._checks import check_integer, check_positive
 from gdln_jax._data.gated import GatedData
-from gdln_jax._solution import Trajectory
 from gdln_jax.relu._descent import Active
 from gdln_jax.relu._gates import Snapshots, snapshot
 from gdln_jax.relu._network import ReLUNetwork, check_plain
