@@ -153,59 +153,6 @@ def common_dtype(pairs: Iterable[tuple[object, Array | np.ndarray]]) -> np.dtype
     return single if floats == {single} else np.dtype(jnp.result_type(float))
 
 
-def check_row_labels(given: Mapping[str, object]) -> None:
-    """Raise `ValueError` where two arrays carry row labels that name the rows differently.
-
-    Arrays are paired by position. Labels (the index of a pandas object, the coordinates of the
-    first dimension of a DataArray) may be missing, or have nothing in common; if they do name the
-    same rows, they must do so in the same order. Rows numbered from 0 are taken to be unnamed
-    where the other array has only some of these numbers.
-    """
-    seen: list[tuple[str, Any]] = []
-    for name, value in given.items():
-        labels = _row_labels(value)
-        if labels is None:
-            continue
-        for other, known in seen:
-            if labels.equals(known):
-                break
-            if len(labels) == len(known):
-                _check_pair(name, labels, other, known)
-        else:
-            seen.append((name, labels))
-
-
-def _check_pair(name: str, labels: Any, other: str, known: Any) -> None:
-    shared = labels.isin(known)
-    if shared.all() and known.isin(labels).all():
-        said = "the same row labels in another order"
-    elif shared.any() and not (_numbered(labels) or _numbered(known)):
-        said = "only some of the row labels of the other"
-    else:
-        return
-    i = int(np.argmax([a != b for a, b in zip(labels, known, strict=True)]))
-    raise ValueError(
-        f"{name} and {other} are paired row by row, but {name} has {said} (row {i}: {labels[i]!r} "
-        f"beside {known[i]!r}). Bring both into one order, of pandas objects b.reindex(a.index) "
-        "or b.loc[a.index], of DataArrays b.reindex_like(a), or pass .to_numpy() to pair the rows "
-        "as they stand."
-    )
-
-
-def _row_labels(value: object) -> Any:
-    """The pandas index of the rows of a DataFrame, Series or DataArray, else None."""
-    index = getattr(value, "index", None)
-    if hasattr(index, "equals") and hasattr(index, "isin"):
-        return index
-    dims, indexes = getattr(value, "dims", ()), getattr(value, "indexes", {})
-    return indexes.get(dims[0]) if dims and isinstance(indexes, Mapping) else None
-
-
-def _numbered(labels: object) -> bool:
-    """Whether rows are labelled 0, 1, 2, ..., which pandas does where no labels are given."""
-    return getattr(labels, "start", None) == 0 and getattr(labels, "step", None) == 1
-
-
 def check_dense(value: object, name: str) -> None:
     """Raise `ValueError` for a sparse array, or one of which entries are masked."""
     for method in ("toarray", "todense"):

@@ -1,5 +1,6 @@
 """Type checks of graphs, data, models and keys, with an explanation of common mistakes."""
 
+from collections.abc import Mapping
 from numbers import Integral
 
 import equinox as eqx
@@ -25,7 +26,26 @@ def check_graph(graph: object) -> None:
 
 
 def check_gated_data(data: object) -> GatedData:
-    """Return `data`, or raise `ValueError` unless they are `GatedData`."""
+    """Return `data`, or raise `ValueError` unless they are `GatedData` with targets."""
+    data = check_inputs(data)
+    if not data.targets:
+        raise ValueError(
+            "the data have no targets, so a network can predict from them, net(data), and nothing "
+            "else: losses, training, reductions and measures of errors need GatedData(inputs, "
+            "targets, ...)."
+        )
+    return data
+
+
+def for_prediction(data: object) -> GatedData:
+    """Return what a network is called on: `GatedData`, also those of a mapping of inputs alone."""
+    if isinstance(data, Mapping) and not isinstance(data, GatedData):
+        return GatedData(data)
+    return check_inputs(data)
+
+
+def check_inputs(data: object) -> GatedData:
+    """Return `data`, or raise `ValueError` unless they are `GatedData`, with targets or without."""
     if isinstance(data, GatedData):
         return data
     remedy = (

@@ -5,22 +5,34 @@ replaces the examples of each by a few weighted pseudo-examples with the same se
 which is exact for squared error and gated linear maps.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 
 import equinox as eqx
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax._checks import MAKE_A_MODEL, Instead, check_keys, is_concrete, listed
 from gdln_jax._data.arrays import (
     SeveralArrays,
-    check_row_labels,
     common_dtype,
     own_copy,
     real_array,
 )
+from gdln_jax._data.names import (
+    UNNAMED,
+    Labels,
+    Names,
+    NamesLike,
+    check_row_labels,
+    checked_labels,
+    labels_of,
+    of_examples,
+)
+from gdln_jax._data.patterns import Patterns, distinct_rows
+from gdln_jax._data.pseudo_examples import pseudo_examples
 from gdln_jax._graph import Graph
 
 # (wanted, given) number of axes -> what to do about it.
@@ -32,28 +44,13 @@ _SHAPE_HINTS = {
 _WEIGHTS_HINT = ": one weight per example, for all its inputs and outputs alike"
 
 
-class Patterns(eqx.Module):
-    """The distinct gate vectors of a data set.
-
-    - `index`: for each example the number of its pattern, in order of first appearance.
-    - `node_gates`, `edge_gates`: name -> the gate's value in each pattern.
-    """
-
-    index: Int[np.ndarray, " n"]
-    node_gates: dict[str, Float[np.ndarray, " pattern"]]
-    edge_gates: dict[str, Float[np.ndarray, " pattern"]]
-    count: int
-
-    def __repr__(self) -> str:
-        return f"Patterns({self.count} gate patterns over {self.index.shape[0]} examples)"
-
-
 class GatedData(SeveralArrays, eqx.Module):
     """`n` weighted examples; each fixes inputs, targets and gates.
 
     Args:
         inputs: input node -> array (n, |v|).
-        targets: output node -> array (n, |v|).
+        targets: output node -> array (n, |v|). Data without targets are for predictions,
+            `net(data)`; losses, training and reductions refuse them.
         node_gates: hidden or output node -> array (n,) of real gates; missing ones are 1. An input
             node has no node gate (SCIENCE, E2): gate the edges that leave it.
         edge_gates: edge -> array (n,) of real gates; missing ones are 1.
@@ -66,8 +63,8 @@ class GatedData(SeveralArrays, eqx.Module):
     (float64 if `jax_enable_x64` is set). Integers, booleans and lists follow the others.
 
     Examples are paired by position. Row labels (the index of a DataFrame or Series, the
-    coordinates of the first dimension of a DataArray) are not kept, but compared: two arrays that
-    name the same rows in another order are refused. Labels of features are ignored.
+    coordinates of the first dimension of a DataArray) are compared: two arrays that name the same
+    rows in another order are refused. `names` keeps the labels of rows and columns.
 
     An example of weight 0 counts nowhere, whatever its values; a network still predicts it.
 
@@ -86,21 +83,26 @@ class GatedData(SeveralArrays, eqx.Module):
     node_gates: dict[str, Float[Array, " n"]]
     edge_gates: dict[str, Float[Array, " n"]]
     weights: Float[Array, " n"]
+    _labels: Labels
 
     def __init__(
         self,
         inputs: Mapping[str, object],
-        targets: Mapping[str, object],
+        targets: Mapping[str, object] | None = None,
         node_gates: Mapping[str, object] | None = None,
         edge_gates: Mapping[str, object] | None = None,
         weights: object = None,
     ):
         for name, value in (("inputs", inputs), ("targets", targets)):
+            if name == "targets" and value is None:
+                continue
             if not isinstance(value, Mapping) or not value:
+                hint = "; leave targets out for predictions" if name == "targets" else ""
                 raise ValueError(
                     f"{name} must be a non-empty mapping from node name to an array "
-                    f"(examples, features), got {type(value).__name__}."
+                    f"(examples, features), got {type(value).__name__}{hint}."
                 )
+        targets = {} if targets is None else targets
         node_gates = {} if node_gates is None else node_gates
         edge_gates = {} if edge_gates is None else edge_gates
         for name, value in (("node_gates", node_gates), ("edge_gates", edge_gates)):
@@ -138,21 +140,58 @@ class GatedData(SeveralArrays, eqx.Module):
                         f"{_transposed(v, n)}."
                     )
         self.weights = _weights(raw.get("weights"), n, first, dtype)
+        self._labels = labels_of({**inputs, **targets}, given.values())
 
     @property
     def num_examples(self) -> int:
         """Number of examples n."""
         return self.weights.shape[-1]
 
+    @property
+    def names(self) -> dict[str, Names]:
+        """Input or output node -> `Names`, of its features and of the examples.
+
+        `data.names["x"].features` and `data.names["x"].items` are tuples of text, or None where
+        there are no names: for arrays of NumPy or JAX, and for rows and columns that are only
+        numbered. Examples of a node without row names are called as in the first array that has
+        some. Names are kept by `take` and in the data of a `Schedule`, features by `compress`. Any
+        operation on leaves (`jax.tree.map`, `eqx.tree_at`, `jit`) returns data without names;
+        `with_names` adds them again.
+        """
+        return {k: self._labels.by_node.get(k, UNNAMED) for k in (*self.inputs, *self.targets)}
+
+    def with_names(self, names: Mapping[str, NamesLike]) -> "GatedData":
+        """Return the same data with other names, such as `names` of those they were made of.
+
+        Args:
+            names: input or output node -> `Names`; a pair (features, items) will do. Nodes left
+                out have no names.
+
+        Raises:
+            ValueError: an unknown node, or not one name per feature or example.
+        """
+        widths = {k: v.shape[-1] for k, v in (self.inputs | self.targets).items()}
+        return self._with(checked_labels(names, widths, self.num_examples))
+
+    def _with(self, labels: Labels) -> "GatedData":
+        new = copy.copy(self)
+        object.__setattr__(new, "_labels", labels)
+        return new
+
     def validate(self, graph: Graph) -> None:
         """Check the data against an architecture; costs no array work.
+
+        Data without targets may be called by a network, so they pass.
 
         Raises:
             ValueError: a missing or unknown input, target or gate, a wrong width, or a node gate on
                 an input node; the message names node, edge, array and expected shape.
         """
         _check_nodes(self.inputs, graph.inputs, graph, "inputs", "an input node", "incoming")
-        _check_nodes(self.targets, graph.outputs, graph, "targets", "an output node", "outgoing")
+        if self.targets:
+            _check_nodes(
+                self.targets, graph.outputs, graph, "targets", "an output node", "outgoing"
+            )
         for name in self.node_gates:
             if name in graph.inputs:
                 raise ValueError(
@@ -192,7 +231,9 @@ class GatedData(SeveralArrays, eqx.Module):
                 "them exists; take some that count, or give them weights: "
                 "GatedData(data.inputs, data.targets, data.node_gates, data.edge_gates, weights)."
             )
-        return eqx.tree_at(lambda data: data.weights, picked, picked.weights / total)
+        known = np.asarray(index) if is_concrete(index) else None
+        picked = eqx.tree_at(lambda data: data.weights, picked, picked.weights / total)
+        return picked._with(of_examples(self._labels, known))
 
     def patterns(self) -> Patterns:
         """Find the distinct gate vectors, exactly as given (no rounding).
@@ -205,7 +246,7 @@ class GatedData(SeveralArrays, eqx.Module):
                 "vmap over the data; call it outside."
             )
         columns = [np.asarray(g) for g in (*self.node_gates.values(), *self.edge_gates.values())]
-        index, first = _distinct_rows(columns, self.num_examples)
+        index, first = distinct_rows(columns, self.num_examples)
         return Patterns(
             index,
             {k: np.asarray(v)[first] for k, v in self.node_gates.items()},
@@ -227,6 +268,11 @@ class GatedData(SeveralArrays, eqx.Module):
         """
         if not is_concrete(self):
             raise ValueError("compress() looks at values; call it outside of jit, grad and vmap.")
+        if not self.targets:
+            raise ValueError(
+                "compress() keeps the second moments of inputs and targets, for losses, and these "
+                "data have no targets; data for predictions cannot be compressed."
+            )
         patterns = self.patterns()
         weights = np.asarray(self.weights, dtype=np.float64)
         order = np.argsort(patterns.index, kind="stable")
@@ -241,7 +287,7 @@ class GatedData(SeveralArrays, eqx.Module):
             rows = order[bounds[p] : bounds[p + 1]]
             rows = rows[weights[rows] > 0]
             if len(rows):
-                pieces.append(_pseudo_examples(x[rows], y[rows], weights[rows], factors))
+                pieces.append(pseudo_examples(x[rows], y[rows], weights[rows], factors))
                 members.append(p)
         counts = [len(w) for _, _, w in pieces]
         pattern_of = np.repeat(members, counts)
@@ -254,16 +300,18 @@ class GatedData(SeveralArrays, eqx.Module):
             {k: v[pattern_of].astype(dtype) for k, v in patterns.node_gates.items()},
             {k: v[pattern_of].astype(dtype) for k, v in patterns.edge_gates.items()},
             np.concatenate([piece[2] for piece in pieces]).astype(dtype),
-        )
+        )._with(of_examples(self._labels, None))
 
     def __repr__(self) -> str:
         def widths(d: Mapping[str, Array]) -> str:
             return listed([f"{k}:{v.shape[-1]}" for k, v in d.items()], 4).replace("'", "")
 
+        targets = f"targets [{widths(self.targets)}]" if self.targets else "no targets"
+        named = f", names of {', '.join(self._labels.by_node)}" if self._labels.by_node else ""
         return (
-            f"GatedData({self.num_examples} examples, inputs [{widths(self.inputs)}], targets "
-            f"[{widths(self.targets)}], {len(self.node_gates)} node gates, "
-            f"{len(self.edge_gates)} edge gates, {self.weights.dtype})"
+            f"GatedData({self.num_examples} examples, inputs [{widths(self.inputs)}], {targets}, "
+            f"{len(self.node_gates)} node gates, {len(self.edge_gates)} edge gates, "
+            f"{self.weights.dtype}{named})"
         )
 
 
@@ -339,58 +387,6 @@ def _check_nodes(
                 f"{what}[{name!r}] has shape {given[name].shape}; node {name!r} has width "
                 f"{width}, expected (n, {width})."
             )
-
-
-def _distinct_rows(columns: list[np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Number the distinct rows in order of first appearance; also each one's first example."""
-    if not columns:
-        return np.zeros(n, dtype=np.int64), np.zeros(1, dtype=np.int64)
-    table = np.ascontiguousarray(np.stack(columns, axis=1).astype(np.float64)) + 0.0
-    keys = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    by_appearance = np.argsort(first)
-    rank = np.empty_like(by_appearance)
-    rank[by_appearance] = np.arange(len(first))
-    return rank[inverse.ravel()], first[by_appearance]
-
-
-def _pseudo_examples(
-    x: np.ndarray,
-    y: np.ndarray,
-    weights: np.ndarray,
-    factors: dict[bytes, tuple[np.ndarray, np.ndarray]],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    used_x, used_y = np.any(x != 0, axis=0), np.any(y != 0, axis=0)
-    total = weights.sum()
-    if len(x) <= used_x.sum():
-        return x, y, weights
-    scale = np.sqrt(weights)[:, None]
-    scaled_x, scaled_y = x[:, used_x] * scale, y[:, used_y] * scale
-    key = used_x.tobytes() + scaled_x.tobytes()
-    if key not in factors:
-        factors[key] = _triangular(scaled_x)
-    q, r = factors[key]
-    along = q.T @ scaled_y
-    rest = _triangular(scaled_y - q @ along)[1]
-    rest = rest[np.any(np.abs(rest) > 1e-14 * max(np.abs(scaled_y).max(initial=0), 1e-300), axis=1)]
-    count = len(r) + len(rest)
-    if count >= len(x):
-        return x, y, weights
-    new_x, new_y = np.zeros((count, x.shape[1])), np.zeros((count, y.shape[1]))
-    new_x[np.ix_(range(len(r)), used_x)] = r
-    new_y[np.ix_(range(len(r)), used_y)] = along
-    new_y[np.ix_(range(len(r), count), used_y)] = rest
-    share = total / max(count, 1)
-    if count == 0:
-        return np.zeros((1, x.shape[1])), np.zeros((1, y.shape[1])), np.array([total])
-    return new_x / np.sqrt(share), new_y / np.sqrt(share), np.full(count, share)
-
-
-def _triangular(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """QR with a non-negative diagonal, so that the factor is a function of the moments."""
-    q, r = np.linalg.qr(a)
-    sign = np.where(np.diagonal(r) < 0, -1.0, 1.0)
-    return q * sign, r * sign[:, None]
 
 
 def _split(table: np.ndarray, like: Mapping[str, Array], dtype: np.dtype) -> dict[str, np.ndarray]:

@@ -54,7 +54,8 @@ def unpacked(graph: Graph, data: GatedData) -> PackedData:
     """Arrange `data` as one block with every edge active; works on traced arrays.
 
     The same result as `pack` at the cost of all edges times all examples. This is the form to
-    differentiate with respect to gates or inputs.
+    differentiate with respect to gates or inputs. Without targets for predictions only: the
+    targets are 0 then.
     """
     check_single(data, data.weights.shape[:-1])
     data.validate(graph)
@@ -90,13 +91,14 @@ def unpacked(graph: Graph, data: GatedData) -> PackedData:
     outputs = []
     for names in graph.classes.values():
         # A class may hold hidden nodes beside output nodes of the same level and width.
-        ends = [i for i, name in enumerate(names) if name in data.targets]
+        ends = [i for i, name in enumerate(names) if name in graph.outputs]
         table = None
         if ends:
+            blank = jnp.zeros((n, graph.nodes[names[ends[0]]]), data.weights.dtype)
             table = OutputTable(
                 instance=_unless_trivial(np.array(ends), len(names)),
                 node=np.array(ends),
-                target=jnp.stack([data.targets[names[i]] for i in ends]),
+                target=jnp.stack([data.targets.get(names[i], blank) for i in ends]),
                 weight=jnp.broadcast_to(data.weights, (len(ends), n)),
                 example=np.broadcast_to(np.arange(n), (len(ends), n)),
             )

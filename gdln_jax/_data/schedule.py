@@ -16,6 +16,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 from gdln_jax._checks import MAKE_A_MODEL, Instead, is_concrete
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.gated import GatedData
+from gdln_jax._data.names import in_common
 from gdln_jax._graph import Graph
 
 
@@ -41,9 +42,9 @@ class Schedule(SeveralArrays, eqx.Module):
     examples (packed data skip closed edges, a schedule does not).
 
     Raises:
-        ValueError: data sets that do not fit each other, not exactly one of `times` and `steps`,
-            switches that do not increase, steps that are negative or fractions, or a number of
-            phases that does not fit the number of switches.
+        ValueError: data sets that do not fit each other or name features in another order, not
+            exactly one of `times` and `steps`, switches that do not increase, steps that are
+            negative or fractions, or a number of phases that does not fit the number of switches.
     """
 
     _instead = Instead(
@@ -71,7 +72,7 @@ class Schedule(SeveralArrays, eqx.Module):
         if not datas or not all(isinstance(data, GatedData) for data in datas):
             kinds = sorted({type(data).__name__ for data in datas}) or ["nothing"]
             raise ValueError(f"datas needs one or more GatedData, got {', '.join(kinds)}.")
-        self.data = _stacked(datas)
+        self.data = _stacked(datas)._with(in_common([data._labels for data in datas]))
         self.order = jnp.arange(len(datas)) if order is None else jnp.array(order)
         if (times is None) == (steps is None):
             raise ValueError(
@@ -100,7 +101,8 @@ class Schedule(SeveralArrays, eqx.Module):
 
     def phase(self, number: int | Int[Array, ""]) -> GatedData:
         """Return the data of one phase, counted from 0; works on traced numbers."""
-        return jax.tree.map(lambda leaf: leaf[self.order[number]], self.data)
+        chosen = jax.tree.map(lambda leaf: leaf[self.order[number]], self.data)
+        return chosen._with(self.data._labels)
 
     @property
     def switches(self) -> Array:
@@ -147,7 +149,7 @@ class Schedule(SeveralArrays, eqx.Module):
 
     def validate(self, graph: Graph) -> None:
         """Check every data set against an architecture (see `GatedData.validate`)."""
-        jax.tree.map(lambda leaf: leaf[0], self.data).validate(graph)
+        self.phase(0).validate(graph)
 
     def __repr__(self) -> str:
         shown = f"{self.switches.shape[-1]} switches"

@@ -15,7 +15,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from gdln_jax._checks import check_keys, instead, is_concrete
 from gdln_jax._data.arrays import check_real, weight_array
-from gdln_jax._data.boundary import check_gated_data, check_graph, check_single
+from gdln_jax._data.boundary import (
+    check_gated_data,
+    check_graph,
+    check_single,
+    for_prediction,
+)
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import OutputTable, PackedData
 from gdln_jax._data.packing import pack, unpacked
@@ -35,7 +40,8 @@ class GatedNetwork(AbstractModel):
     The gradient of a loss is again a `GatedNetwork`, and leading axes (seeds, times) may stand
     before all leaves.
 
-    Calling it on `GatedData` (or `PackedData`) returns output node -> predictions (n, |v|).
+    Calling it on `GatedData` (or `PackedData`) returns output node -> predictions (n, |v|). The
+    data need no targets; where nothing is gated, a mapping of inputs will do: `net({"x": x})`.
 
     Args:
         graph: the architecture.
@@ -168,16 +174,19 @@ class GatedNetwork(AbstractModel):
             return pack(self.graph, data)
         return unpacked(self.graph, data)
 
-    def __call__(self, data: GatedData | PackedData) -> dict[str, Float[Array, "n width"]]:
+    def __call__(
+        self, data: GatedData | PackedData | Mapping[str, object]
+    ) -> dict[str, Float[Array, "n width"]]:
         """Return output node -> predictions (n, |v|).
+
+        A mapping input node -> array (n, |v|) stands for `GatedData(inputs)`, with all gates 1.
 
         `GatedData` are evaluated with every edge for every example, which also works on traced
         data; `PackedData` cost only their active edges. Floating-point sums differ in the last
         digits between the two.
         """
         if not isinstance(data, PackedData):
-            check_gated_data(data)
-            data = unpacked(self.graph, data)
+            data = unpacked(self.graph, for_prediction(data))
         classes = list(self.graph.classes.values())
         outputs = {}
         for names, table, h in zip(classes, data.outputs, self._activities(data), strict=True):
@@ -189,10 +198,11 @@ class GatedNetwork(AbstractModel):
                 outputs[name] = jnp.zeros(shape, self.stacks[0].dtype)
         return {name: outputs[name] for name in self.graph.outputs}
 
-    def activity(self, data: GatedData) -> dict[str, Float[Array, "n width"]]:
-        """Return the activity (n, |v|) of every node, inputs and outputs included."""
-        check_gated_data(data)
-        every = self._activities(unpacked(self.graph, data))
+    def activity(
+        self, data: GatedData | Mapping[str, object]
+    ) -> dict[str, Float[Array, "n width"]]:
+        """Return the activity (n, |v|) of every node, for data as in a call."""
+        every = self._activities(unpacked(self.graph, for_prediction(data)))
         activity = {}
         for names, h in zip(self.graph.classes.values(), every, strict=True):
             assert h is not None

@@ -91,13 +91,17 @@ def arranged(model: PyTree, data: PyTree, loss: Callable[..., Array]) -> PyTree:
 
     Any other loss gets what the caller gave, of whatever type; and so does any other model.
     """
-    if isinstance(model, AbstractModel):
-        if isinstance(data, Schedule):
-            model.validate(data)
-        elif any(loss is known for known in (mse, cross_entropy)):
-            return model.prepare(data)
-        elif isinstance(data, GatedData):
-            model.validate(data)
+    if not isinstance(model, AbstractModel):
+        return data
+    ours = any(loss is known for known in (mse, cross_entropy))
+    if isinstance(data, Schedule):
+        model.validate(data)
+        if ours:
+            check_gated_data(data.data)
+    elif ours:
+        return model.prepare(data)
+    elif isinstance(data, GatedData):
+        model.validate(data)
     return data
 
 

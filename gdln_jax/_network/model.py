@@ -53,6 +53,7 @@ class AbstractModel(SeveralArrays, eqx.Module):
 
 def pairs_by_node(outputs: Mapping[str, Array], data: GatedData) -> Pairs:
     """`AbstractModel.pairs` of predictions by output node."""
+    check_gated_data(data)
     return [(outputs[name], y, data.weights) for name, y in data.targets.items()]
 
 
@@ -65,5 +66,4 @@ def predicted_pairs(model: PyTree, data: GatedData | PackedData) -> Pairs:
             f"{type(model).__name__} cannot read PackedData, which are made for a GatedNetwork; "
             "pass the GatedData themselves."
         )
-    data = check_gated_data(data)
-    return pairs_by_node(model(data), data)
+    return pairs_by_node(model(check_gated_data(data)), data)

@@ -9,7 +9,7 @@ in blocks there are two regimes: fast gates switch and the weights keep the solu
 (flexible), or slow gates stay and the weights are overwritten in every block (forgetful).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import equinox as eqx
 import jax
@@ -19,7 +19,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from gdln_jax._checks import check_choice, check_keys, is_concrete
 from gdln_jax._data.arrays import weight_array
-from gdln_jax._data.boundary import check_gated_data
+from gdln_jax._data.boundary import check_gated_data, for_prediction
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._data.schedule import Schedule
@@ -93,10 +93,12 @@ class LearnedGates(AbstractModel):
         z = self.w * jnp.sqrt(jax.lax.stop_gradient(self.rate))[..., None]
         return jax.nn.softmax(z, axis=-1) if self.bound == "softmax" else jax.nn.sigmoid(z)
 
-    def __call__(self, data: GatedData) -> dict[str, Float[Array, "n width"]]:
+    def __call__(
+        self, data: GatedData | Mapping[str, object]
+    ) -> dict[str, Float[Array, "n width"]]:
         """Return output node -> predictions (n, |v|)."""
-        gates = self.gates
-        return self.network(with_gates(data, {name: gates[i] for i, name in enumerate(self.nodes)}))
+        gates = dict(zip(self.nodes, self.gates, strict=True))
+        return self.network(with_gates(for_prediction(data), gates))
 
     def validate(self, data: GatedData | Schedule) -> None:
         """Check data against the graph (see `GatedData.validate`)."""

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from gdln_jax._data.arrays import own_copy, real_array
-from gdln_jax._data.boundary import check_gated_data
+from gdln_jax._data.boundary import check_inputs
 from gdln_jax._data.gated import GatedData
 
 
@@ -33,7 +33,7 @@ def with_gates(
         ValueError: a gate of another shape, or that holds no finite real numbers; the message names
             it.
     """
-    check_gated_data(data)
+    check_inputs(data)
 
     def spread(gates: Mapping[str, object] | None, kind: str) -> dict[str, Array]:
         filled = {}
@@ -48,11 +48,9 @@ def with_gates(
             filled[name] = jnp.broadcast_to(gate, data.weights.shape)
         return filled
 
-    return eqx.tree_at(
-        lambda d: (d.node_gates, d.edge_gates),
-        data,
-        (
-            data.node_gates | spread(node_gates, "node_gates"),
-            data.edge_gates | spread(edge_gates, "edge_gates"),
-        ),
+    gates = (
+        data.node_gates | spread(node_gates, "node_gates"),
+        data.edge_gates | spread(edge_gates, "edge_gates"),
     )
+    gated = eqx.tree_at(lambda d: (d.node_gates, d.edge_gates), data, gates)
+    return gated.with_names(data.names)

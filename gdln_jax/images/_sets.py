@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import DTypeLike
 
 from gdln_jax._checks import MAKE_A_MODEL, Instead, Mistakable
-from gdln_jax._data.arrays import check_dense, check_row_labels
+from gdln_jax._data.arrays import check_dense
+from gdln_jax._data.names import check_row_labels
 from gdln_jax.images._files import read_cifar, read_idx
 
 # Pixels above this are bytes that lost their dtype; standardised ones stay far below.

@@ -69,8 +69,8 @@ def as_gated(
                 edges.append((ONE, t))
                 weights[f"{ONE}->{t}"] = bias[units][:, None]
     graph = Graph(nodes, edges)
-    gated = GatedData(inputs, data.targets, gates, weights=data.weights)
-    return graph, gated, GatedNetwork(graph, weights)
+    gated = GatedData(inputs, data.targets or None, gates, weights=data.weights)
+    return graph, gated.with_names(data.names), GatedNetwork(graph, weights)
 
 
 def _groups(gate: np.ndarray, merge: bool) -> list[np.ndarray]:

@@ -147,7 +147,8 @@ def gated_graph(data: GatedData, names: Sequence[str], sizes: Sequence[int], bia
 def with_pathways(data: GatedData, gates: Mapping[str, ArrayLike], bias: bool) -> GatedData:
     """The data with the gates of pathways, and the input of the biases."""
     ones = {ONE: jnp.ones((data.num_examples, 1), data.weights.dtype)} if bias else {}
-    return GatedData({**data.inputs, **ones}, data.targets, gates, weights=data.weights)
+    gated = GatedData({**data.inputs, **ones}, data.targets, gates, weights=data.weights)
+    return gated.with_names(data.names)
 
 
 def start_at(

@@ -15,7 +15,7 @@ from gdln_jax import Graph
 from gdln_jax import init as initialisers
 from gdln_jax._checks import is_concrete
 from gdln_jax._data.arrays import weight_array
-from gdln_jax._data.boundary import check_single
+from gdln_jax._data.boundary import check_gated_data, check_single, for_prediction
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._data.schedule import Schedule
@@ -245,7 +245,13 @@ class ReLUNetwork(AbstractModel):
         )
 
     def __call__(self, data: object) -> Any:
-        """Return `{output node: (n, |y|)}` for `GatedData`, (..., |y|) for an array."""
+        """Return `{output node: (n, |y|)}` for `GatedData`, (..., |y|) for an array.
+
+        A mapping input node -> array stands for `GatedData(inputs)`. Without targets the output
+        node is called `"y"`, as in `Graph.chain`.
+        """
+        if isinstance(data, Mapping):
+            data = for_prediction(data)
         if not isinstance(data, GatedData | PackedData):
             return self.pre_activations(_checked_array(data, self.weights[0].shape[-1]))[-1]
         x, target = self.ends(data)
@@ -258,7 +264,7 @@ class ReLUNetwork(AbstractModel):
                 f"a ReLU network needs GatedData without gates or an array, got "
                 f"{type(data).__name__}; packed data are arranged for a GatedNetwork."
             )
-        if len(data.inputs) != 1 or len(data.targets) != 1:
+        if len(data.inputs) != 1 or len(data.targets) > 1:
             raise ValueError(
                 f"a ReLU network has one input and one output; these data have inputs "
                 f"{list(data.inputs)} and targets {list(data.targets)}. Use the ungated version "
@@ -271,8 +277,10 @@ class ReLUNetwork(AbstractModel):
                 "ungated version of the task, GatedData(data.inputs, data.targets)."
             )
         ((name, x),) = data.inputs.items()
-        ((target, y),) = data.targets.items()
         x = _checked_array(x, self.weights[0].shape[-1], f"inputs[{name!r}]")
+        if not data.targets:
+            return x, "y"
+        ((target, y),) = data.targets.items()
         if y.shape[-1] != self.weights[-1].shape[-2]:
             raise ValueError(
                 f"targets[{target!r}] has shape {y.shape}, but the network has "
@@ -287,12 +295,12 @@ class ReLUNetwork(AbstractModel):
     def prepare(self, data: GatedData | PackedData) -> GatedData | PackedData:
         """Check data as `ends` does; they are evaluated as they are."""
         self.ends(data)
-        return data
+        return check_gated_data(data)
 
     def pairs(self, data: GatedData | PackedData) -> Pairs:
         """Return (prediction, target, weight) of the output node."""
         x, target = self.ends(data)
-        assert isinstance(data, GatedData)
+        data = check_gated_data(data)
         return [(self.pre_activations(x)[-1], data.targets[target], data.weights)]
 
     def __repr__(self) -> str:

@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import ArrayLike, Int, PRNGKeyArray
 
 from gdln_jax._checks import check_choice, check_integer
-from gdln_jax._data.arrays import check_row_labels, real_array
+from gdln_jax._data.arrays import real_array
 from gdln_jax._data.gated import GatedData
+from gdln_jax._data.names import check_row_labels
 from gdln_jax._graph import Graph
 from gdln_jax.tasks._hierarchy import hierarchy_features
 from gdln_jax.tasks._task import Meta, Task, check_dense_size, packed_routes, random_key
