@@ -119,6 +119,8 @@ def section(one: Outcome) -> list[str]:
     lines = ["", f"## {entry.name}", "", f"{entry.figure}. {entry.summary}.", ""]
     if one.picture:
         lines += [f"![{entry.summary}](gallery/{entry.name}.png)", ""]
+    if one.record.get("caption"):
+        lines += [one.record["caption"], ""]
     proviso = f": {entry.proviso}" if entry.proviso else ""
     lines.append(f"> {entry.claim}. **{one.standing.capitalize()}**{proviso}.")
     if one.record:

@@ -90,7 +90,7 @@ def test_reproduce_writes_and_reports(gdln, tmp_path):
     assert "passed" in done.stdout
     assert "[relative]" in done.stdout
     assert "It agrees." in done.stdout
-    assert len(list((tmp_path / "out" / "fake").iterdir())) == 5
+    assert len(list((tmp_path / "out" / "fake").iterdir())) == 6
     with xarray.open_dataset(tmp_path / "out" / "fake" / "fake.nc", engine="h5netcdf") as data:
         assert data.sizes == {"seed": 2}
         assert '"seeds": 2' in data.attrs["options"]

@@ -1,120 +1,91 @@
 """N Fig. 3: the quick size passes, and every check fails when what it watches is wrong."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
+from recipe_runs import check_sound, failed, quick
 
-from gdln_jax.recipes import OptionError, reproduce, xor
+from gdln_jax.recipes import OptionError, Recipe, load, reproduce
+from gdln_jax.recipes.xor import simulate
 
 
 @pytest.fixture(scope="module")
-def quick():
-    options = xor.Options(**xor.QUICK)  # type: ignore[arg-type]
-    return options, xor.simulate(options)
+def result():
+    return quick("xor")
 
 
-def failed(options, runs):
-    checks, _ = xor.check(options, runs)
-    return {check.name for check in checks if not check.passed}
-
-
-def test_all_checks_pass_and_the_picture_is_drawn(quick, monkeypatch):
-    options, runs = quick
-    monkeypatch.setattr(xor, "simulate", lambda *_: runs)
-    result = xor.run(options)
-    assert result.passed, [check for check in result.checks if not check.passed]
+def test_all_checks_pass_and_the_picture_can_be_read(result):
+    check_sound(result)
     assert len(result.checks) == 14
     assert "45.09" in result.verdict
-    assert isinstance(result.figure(), Figure)  # type: ignore[operator]
     assert result.data["loss_flow"].dims == ("seed", "time")
-    assert all("long_name" in result.data[name].attrs for name in result.data.data_vars)
 
 
-def tampered(runs):
-    """Pairs of what is changed and the checks that must then fail."""
-    late = np.roll(runs.flow, 3, axis=1)
-    late[:, :3] = runs.flow[:, :1]
-    very = np.roll(runs.descent, 4, axis=1)
-    very[:, :4] = runs.descent[:, :1]
-    lame = runs.flow.copy()
-    lame[0, 40:] += 0.013
-    turn = np.array([[0.0, -1.0], [1.0, 0.0]]) + np.eye(2)
-    return {
-        "gated flow": (
-            {"gated": runs.gated + 1e-9, "xnor": runs.xnor + 1e-9},
-            {"gated: flow - N Eq. 23, loss"},
-        ),
-        "gated descent": (
-            {"gated_descent": runs.gated_descent + 1e-9},
-            {"gated: descent - Euler map in scalars, loss"},
-        ),
-        "xnor": ({"xnor": runs.xnor + 1e-9}, {"E13: XNOR (as printed) - XoR, loss"}),
-        "late flow": (
-            {"flow": late, "coarse": late},
-            {
-                "ReLU flow: time to loss .25 / E14 - 1, median",
-                "reference: ReLU time to loss .25",
-                "ReLU flow: loss after a fit of a(0) - N Eq. 23, worst",
-            },
-        ),
-        "late descent": (
-            {"descent": very},
-            {"ReLU descent: time to loss .25 / E14 through the discrete map - 1, median"},
-        ),
-        "coarse": (
-            {"coarse": late},
-            {"ReLU flow: time to loss .25 at twice the small step / at it - 1, worst"},
-        ),
-        "other form": ({"flow": lame}, {"ReLU flow: loss after a fit of a(0) - N Eq. 23, worst"}),
-        "turned by 45 degrees": (
-            {"weights": runs.weights @ turn},
-            {"cell types: cosine of input weights with the nearest corner"},
-        ),
-        "signs": (
-            {"read_out": -runs.read_out},
-            {"cell types: share of units whose read-out has the corner's sign"},
-        ),
-        "shares": (
-            {"power": runs.power * np.where(runs.read_out > 0, 1.2, 0.8)},
-            {"cell types: shares of the four types - 1/4, worst"},
-        ),
-    }
+def later(steps):
+    """Curves that come `steps` epochs later."""
+    return lambda losses: np.concatenate([losses[:, :1]] * steps + [losses[:, :-steps]], axis=1)
 
 
-def test_every_check_can_fail(quick, monkeypatch):
-    options, runs = quick
+def raised(losses):
+    """The first curve is of another form."""
+    return (
+        losses + 0.013 * (np.arange(losses.shape[1]) > 40) * (np.arange(len(losses)) == 0)[:, None]
+    )
+
+
+TURN = np.array([[1.0, -1.0], [1.0, 1.0]])  # by 45 degrees
+CHANGES = {
+    "gated flow": ({"loss_gated": lambda x: x + 1e-9}, {"gated_flow", "xnor"}),
+    "gated descent": ({"loss_gated_descent": lambda x: x + 1e-9}, {"gated_descent"}),
+    "xnor": ({"loss_xnor": lambda x: x + 1e-9}, {"xnor"}),
+    "late flow": (
+        {"loss_flow": later(3), "loss_coarse": later(3)},
+        {"late", "relu"},
+    ),
+    "late descent": ({"loss_descent": later(4)}, {"descent"}),
+    "coarse": ({"loss_coarse": later(3)}, {"step"}),
+    "other form": ({"loss_flow": raised}, {"fit"}),
+    "turned by 45 degrees": ({"input_weights": lambda w: w @ TURN}, {"cosine"}),
+    "signs": ({"read_out": lambda w: -w}, {"signs"}),
+}
+
+
+def test_every_check_can_fail(result, monkeypatch):
     seen = set()
-    for name, (change, expected) in tampered(runs).items():
-        found = failed(options, replace(runs, **change))
+    for name, (changes, expected) in CHANGES.items():
+        found = failed(result, **changes)
         assert expected <= found, name
-        # A quarter turn of all weights also changes which corner they are nearest to.
+        # Weights that are turned are also nearest to other corners.
         assert len(found) <= len(expected) + 2, (name, found)
         seen |= found
-    monkeypatch.setattr(xor, "REFERENCE_LOSS", {10.0: 0.4952})
-    monkeypatch.setattr(xor, "REFERENCE_TIMES", {0.25: 25.8})
-    monkeypatch.setattr(xor, "REFERENCE_PREDICTED", 45.081)
-    seen |= failed(options, runs)
-    assert seen == {check.name for check in xor.check(options, runs)[0]}
+    signs = np.where(result.data["read_out"] > 0, 1.2, 0.8)
+    found = failed(result, power=lambda power: power * signs)
+    assert "shares" in found
+    seen |= found
+    monkeypatch.setattr(simulate, "REFERENCE_LOSS", {10.0: 0.4952})
+    monkeypatch.setattr(simulate, "REFERENCE_TIMES", {0.25: 25.8})
+    monkeypatch.setattr(simulate, "REFERENCE_PREDICTED", 45.081)
+    seen |= failed(result)
+    recipe = load("xor")
+    assert isinstance(recipe, Recipe)
+    assert seen == {one.id for one in recipe.criteria}
 
 
 def test_reference_values_are_those_of_the_file(reference):
     exact, relu = reference["exact"]["xor"], reference["statistical"]["xor_relu"]
-    assert dict(zip(exact["t"], exact["L"], strict=True)) == xor.REFERENCE_LOSS
-    assert {0.25: exact["t_at_L_0.25"], 0.01: exact["t_at_L_0.01"]} == xor.REFERENCE_TIMES
-    assert tuple(relu["t_at_L_0.25"]) == xor.REFERENCE_RELU
-    # The file has kappa = .6636 as simulated; exact is .661699 (E14).
+    assert dict(zip(exact["t"], exact["L"], strict=True)) == simulate.REFERENCE_LOSS
+    assert {0.25: exact["t_at_L_0.25"], 0.01: exact["t_at_L_0.01"]} == simulate.REFERENCE_TIMES
+    assert tuple(relu["t_at_L_0.25"]) == simulate.REFERENCE_RELU
+    # The file has kappa = 0.6636 as simulated; exact is 0.661699 (E14).
     later = 2.5 * np.log(0.6636 / 0.661699) / (2 * np.sqrt(2) / 4)
-    assert relu["predicted"] + later == pytest.approx(xor.REFERENCE_PREDICTED, abs=1e-4)
+    assert relu["predicted"] + later == pytest.approx(simulate.REFERENCE_PREDICTED, abs=1e-4)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"width": 30}, "multiple of 4"),
-        ({"seeds": 0}, "seeds must be at least 1"),
-        ({"std": 0.5}, "no small start"),
+        ({"seeds": 0}, "seeds must be a number at least 1, got 0"),
+        ({"std": 0.5}, "too large"),
         ({"duration": 1e6}, "would take 1000000 epochs"),
     ],
 )

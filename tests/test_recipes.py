@@ -17,7 +17,8 @@ from matplotlib.figure import Figure
 from gdln_jax import recipes
 
 # What every recipe is run by.
-from gdln_jax.recipes import Check, OptionError, Result, _options, _run, xor
+from gdln_jax.recipes import Check, OptionError, Result, _run
+from gdln_jax.recipes._core import options as _options
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def test_values_from_python_keep_their_type():
 
 
 def test_options_are_described():
-    assert _options.describe(Options)[0] == ("seeds", "int", "3")
+    assert _options.describe(Options)[0] == ("seeds", "int", "3", "", "")
 
 
 # ------------------------------------------------------------------ checks
@@ -200,7 +201,7 @@ def test_options_that_make_a_run_impossible_are_named(error):
     assert "\n" not in str(refused.value)
     assert refused.value.__cause__ is error
     # At the defaults or in the short setting it is a fault of the recipe's, shown as it is.
-    for usual in (Options(), Options(seeds=xor.QUICK["seeds"])):
+    for usual in (Options(), Options(seeds=4)):
         with pytest.raises(type(error)) as raised:
             performed("xor", [], usual, simulate)
         assert raised.value is error
@@ -225,7 +226,7 @@ def test_a_result_without_checks_has_not_passed():
 def test_files(tmp_path):
     out = tmp_path / "a" / "b"
     paths = recipes.write(result(), out)
-    assert sorted(path.suffix for path in paths) == [".json", ".md", ".nc", ".pdf", ".png"]
+    assert sorted(path.suffix for path in paths) == [".json", ".md", ".nc", ".pdf", ".png", ".txt"]
     assert sorted(out.iterdir()) == sorted(paths)
     assert (out / "fake.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "fake.pdf").read_bytes().startswith(b"%PDF")
@@ -284,7 +285,7 @@ def test_values_that_are_not_finite_are_kept_apart(tmp_path):
 
 def test_only_files_that_a_run_of_the_recipe_wrote_are_replaced(tmp_path):
     recipes.write(result(), tmp_path)
-    assert len(recipes.write(result(), tmp_path)) == 5
+    assert len(recipes.write(result(), tmp_path)) == 6
     notes, data = tmp_path / "fake.md", tmp_path / "fake.nc"
     notes.write_text("my notes on the run")
     data.write_bytes(b"mine")
@@ -295,7 +296,7 @@ def test_only_files_that_a_run_of_the_recipe_wrote_are_replaced(tmp_path):
     record = json.loads((tmp_path / "fake.json").read_text())
     del record["files"]
     (tmp_path / "fake.json").write_text(json.dumps(record))
-    assert len(recipes.write(result(), tmp_path)) == 5
+    assert len(recipes.write(result(), tmp_path)) == 6
     for strange in ('{"recipe": "xor"}', "[]", "{"):
         (tmp_path / "fake.json").write_text(strange)
         with pytest.raises(OSError, match=r"fake\.json"):

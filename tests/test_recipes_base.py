@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gdln_jax.recipes import OptionError
-from gdln_jax.recipes._base import Base, load_base
+from gdln_jax.recipes._core.base import Base, load_base
 
 
 def moments(base):

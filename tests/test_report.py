@@ -30,7 +30,7 @@ from gdln_jax import recipes
 # Reports of recipes that break, are killed and lie about themselves.
 from gdln_jax._cli import main, report
 from gdln_jax.recipes import Check, Entry, Result
-from gdln_jax.recipes._spread import spread_over_seeds
+from gdln_jax.recipes._core.spread import spread_over_seeds
 
 State = report.State
 NAMES = ("good", "breaks", "killed", "fails", "slow")

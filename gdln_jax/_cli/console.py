@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gdln_jax._cli.report import Outcome, State, duration
-from gdln_jax.recipes import Entry, Recipe, Result, describe
+from gdln_jax.recipes import Listed, Loaded, Recipe, Result, describe
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def print_paths(paths: Sequence[Path]) -> None:
         console.print(f"wrote {path}")
 
 
-def print_catalogue(entries: Sequence[Entry]) -> None:
+def print_catalogue(entries: Sequence[Listed]) -> None:
     """One line per recipe."""
     table = Table(box=None, pad_edge=False)
     for title in ("recipe", "figure"):
@@ -104,8 +104,8 @@ def print_catalogue(entries: Sequence[Entry]) -> None:
     Console().print(table)
 
 
-def print_recipe(entry: Entry, recipe: Recipe) -> None:
-    """What a recipe shows and checks, and every option with type, default and short setting."""
+def print_recipe(entry: Listed, recipe: Recipe | Loaded) -> None:
+    """Print what a recipe shows and checks, and its options with range, default and help."""
     console = Console(highlight=False, markup=False)
     console.print(f"{entry.name} ({entry.figure}): {entry.summary}")
     if entry.claim:
@@ -116,11 +116,11 @@ def print_recipe(entry: Entry, recipe: Recipe) -> None:
         console.print(f"errata: {', '.join(entry.errata)}")
     for check in entry.checks:
         console.print(f"checks: {check}")
-    table = Table("--set", "takes", "default", "--quick", box=None, pad_edge=False)
+    table = Table("--set", "takes", "range", "default", "--quick", "", box=None, pad_edge=False)
     quick = recipe.quick or {}
-    for name, kind, default in describe(recipe.options):
-        row = (name, kind, default, repr(quick[name]) if name in quick else "")
-        table.add_row(*map(escape, row))
+    for one in describe(recipe.options):
+        short = repr(quick[one.name]) if one.name in quick else ""
+        table.add_row(*map(escape, (one.name, one.kind, one.range, one.default, short, one.about)))
     console.print()
     console.print(table)
 
@@ -133,6 +133,6 @@ def print_facts(facts: Mapping[str, str]) -> None:
     Console().print(table)
 
 
-def known_options(recipe: Recipe) -> set[str]:
+def known_options(recipe: Recipe | Loaded) -> set[str]:
     """The names of the options that a recipe has."""
     return {field.name for field in dataclasses.fields(recipe.options)}

@@ -7,6 +7,7 @@ Exit codes: see `_EXIT_CODES`.
 import contextlib
 import dataclasses
 import io
+import json
 import os
 import sys
 import time
@@ -20,7 +21,7 @@ from gdln_jax import _machine, recipes
 from gdln_jax._cli import console, report, signals
 from gdln_jax._files import UnwritableError, expanded, refuse_foreign, writable
 from gdln_jax._version import __version__
-from gdln_jax.recipes import Entry, OptionError, Recipe
+from gdln_jax.recipes import Listed, Loaded, OptionError, Recipe
 
 ALL = "all"
 _EXIT_CODES = (
@@ -158,6 +159,31 @@ def reproduce(
         raise typer.Exit(1)
 
 
+@app.command()
+def redraw(
+    file: Annotated[Path, typer.Argument(metavar="NAME.nc", help="The data of a run.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the files.", metavar="DIR", show_default="that of NAME.nc"),
+    ] = None,
+) -> None:
+    """Check and draw a saved run again, without running it.
+
+    Exits with 1 if a check fails.
+    """
+    with _understood():
+        file = expanded(file)
+        out = expanded(out or file.parent)
+        result = recipes.redraw(file)
+        refuse_foreign(recipes.foreign(result.name, out))
+        with writable(out):
+            run = json.loads(result.data.attrs.get("run", "{}"))
+            paths = recipes.write(result, out, run=run)
+    console.print_result(result, paths)
+    if not result.passed:
+        raise typer.Exit(1)
+
+
 def _join(name: str) -> None:
     """Join the other processes, before JAX is used."""
     if name == ALL:
@@ -196,13 +222,13 @@ def _reproduce_one(
 
 
 def _reproduce_all(
-    out: Path, quick: bool, seeds: int | None, keep_going: bool, only: list[Entry] | None = None
+    out: Path, quick: bool, seeds: int | None, keep_going: bool, only: list[Listed] | None = None
 ) -> list[report.Outcome]:
     """Run recipes into `out`; all of them (and write the index), or those in `only`."""
     entries = list(recipes.CATALOGUE.values()) if only is None else only
     pages = report.index_files(out) if only is None else []
 
-    def options(entry: Entry) -> list[str]:
+    def options(entry: Listed) -> list[str]:
         words = ["--quick"] if quick else []
         if seeds and "seeds" in console.known_options(recipes.load(entry.name)):
             words += ["--seeds", str(seeds)]
@@ -337,7 +363,12 @@ def _understood() -> Iterator[None]:
 
 
 def _options(
-    recipe: Recipe, *, quick: bool, seeds: int | None, base: str | None, settings: list[str]
+    recipe: Loaded | Recipe,
+    *,
+    quick: bool,
+    seeds: int | None,
+    base: str | None,
+    settings: list[str],
 ) -> Any:
     """The options of `recipe`: its defaults, then --quick, then what was asked for."""
     if quick and recipe.quick is None:

@@ -13,6 +13,8 @@ from gdln_jax.plot._curves import runs as runs
 from gdln_jax.plot._maps import matrix_panels as matrix_panels
 from gdln_jax.plot._maps import route_pattern as route_pattern
 from gdln_jax.plot._maps import similarity as similarity
+from gdln_jax.plot._panels import corner_text as corner_text
+from gdln_jax.plot._panels import legend_above as legend_above
 from gdln_jax.plot._style import COLOURS as COLOURS
 from gdln_jax.plot._style import DOUBLE as DOUBLE
 from gdln_jax.plot._style import SINGLE as SINGLE

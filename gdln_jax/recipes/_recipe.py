@@ -1,29 +1,14 @@
-"""What a recipe is and what it returns: options in, labelled data, checks and a picture out.
-
-A check is an assertion with its tolerance; a result whose checks fail says so in its verdict, on
-its picture and in the exit code of the command. Imports nothing heavy.
-"""
+"""Catalogue entries, checks and recipes of those that have no folder yet."""
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from xarray import Dataset
-else:  # not loaded here, and not checked at run time
-    Figure = Dataset = Any
-
-# What may be said of a paper's statement.
-Standing = Literal["holds", "holds under conditions", "does not hold"]
-
-# How a recipe tells how far it is: the fraction done, in [0, 1], and what it does now.
-Progress = Callable[[float, str], None]
-
-
-def silent(fraction: float, doing: str) -> None:
-    """The progress report that reports nothing."""
+from gdln_jax.recipes._core.declare import Progress, silent  # noqa: F401
+from gdln_jax.recipes._core.recipe import Standing
+from gdln_jax.recipes._core.result import Check as _Check
+from gdln_jax.recipes._core.result import Result
 
 
 @dataclass(frozen=True)
@@ -70,15 +55,8 @@ class Recipe:
     quick: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(_Check):
     """A measured value held against its limit. Only finite values pass, and no error below 0."""
-
-    name: str
-    value: float
-    limit: str
-    passed: bool
-    detail: str = ""
 
     @classmethod
     def below(cls, name: str, value: Any, limit: float, detail: str = "") -> "Check":
@@ -108,51 +86,3 @@ class Check:
         value = float(value)
         passed = math.isfinite(value) and not low <= value <= high
         return cls(name, value, f"not {low:.4g} .. {high:.4g}", passed, detail)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; a value that is not finite is "nan", "inf" or "-inf"."""
-        value = self.value if math.isfinite(self.value) else str(float(self.value))
-        return {
-            "name": self.name,
-            "value": value,
-            "limit": self.limit,
-            "passed": self.passed,
-            "detail": self.detail,
-        }
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a recipe found.
-
-    Attributes:
-        name: the recipe.
-        data: every number behind the picture, labelled, with units in the attributes.
-        checks: the assertions, all of them, passed or not.
-        figure: the picture, or a function that draws it.
-        verdict: one sentence: what the figure shows, with its number.
-        notes: further remarks, for example on errata of the paper.
-        options: the options that it was run with, as plain values.
-        text: Markdown that stands between verdict and checks, for example a table of results.
-    """
-
-    name: str
-    data: Dataset
-    checks: tuple[Check, ...]
-    figure: Figure | Callable[[], Figure]
-    verdict: str
-    notes: tuple[str, ...] = ()
-    options: Mapping[str, Any] | None = None
-    text: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """Whether every check passed; a result without checks has not passed."""
-        return bool(self.checks) and all(check.passed for check in self.checks)
-
-    def __repr__(self) -> str:
-        good = sum(check.passed for check in self.checks)
-        sizes = ", ".join(f"{name}: {size}" for name, size in self.data.sizes.items())
-        return (
-            f"Result({self.name}: {good}/{len(self.checks)} checks passed; {sizes}; {self.verdict})"
-        )

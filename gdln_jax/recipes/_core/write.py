@@ -14,26 +14,29 @@ from typing import TYPE_CHECKING, Any
 
 from gdln_jax._files import expanded, refuse_foreign, written_whole
 from gdln_jax._machine import versions
-from gdln_jax.recipes._recipe import Result
-from gdln_jax.recipes._spread import spread_over_seeds
+from gdln_jax.recipes._core.options import OptionError
+from gdln_jax.recipes._core.result import Result
+from gdln_jax.recipes._core.spread import spread_over_seeds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from xarray import Dataset
 else:  # not loaded here, and not checked at run time
-    Figure = Any
+    Dataset = Figure = Any
 
 FAILED = "CHECKS FAILED"
 # The record goes first: it says which of the others are ours.
-_ENDINGS = ("json", "png", "pdf", "nc", "md")
+_ENDINGS = ("json", "png", "pdf", "nc", "md", "txt")
 
 
 def write(result: Result, out: Path | str, *, run: Mapping[str, Any] | None = None) -> list[Path]:
     """Write `result` into the folder `out` and return the paths of its files.
 
-    `NAME.png`, `NAME.pdf`: the picture, with a red banner where a check failed. `NAME.nc`: every
-    number (netCDF-4), with options, checks and versions in its attributes. `NAME.json`, `NAME.md`:
-    the checks. An error on the way leaves none of them behind, and older ones as they were. `run`
-    says how it was made (the command gives seconds, device and setting), as plain values.
+    `NAME.png`, `NAME.pdf`: the picture, with a red banner where a check failed; `NAME.txt`: its
+    caption. `NAME.nc`: every number (netCDF-4), with options, checks and versions in its
+    attributes. `NAME.json`, `NAME.md`: the checks. After an error none of them is there, and older
+    ones are as they were. `run` says how it was made (the command gives seconds, device and
+    setting), as plain values.
 
     Raises:
         OSError: a file cannot be written, or would replace one that no run of the recipe wrote.
@@ -47,9 +50,11 @@ def write(result: Result, out: Path | str, *, run: Mapping[str, Any] | None = No
         "pdf": _picture(figure, format="pdf", metadata={"CreationDate": None}),
         "nc": _data(result, record),
         "md": _markdown(result, record).encode(),
+        "txt": (result.caption + "\n").encode(),
     }
     files = {f"{result.name}.{ending}": _digest(content) for ending, content in contents.items()}
-    record |= {"text": result.text, "numbers": spread_over_seeds(result.data), "files": files}
+    record |= {"text": result.text, "caption": result.caption}
+    record |= {"numbers": spread_over_seeds(result.data), "files": files}
     contents["json"] = (json.dumps(record, indent=2, allow_nan=False) + "\n").encode()
     places = [out / f"{result.name}.{ending}" for ending in _ENDINGS]
     with written_whole(*places) as beside:
@@ -79,6 +84,24 @@ def foreign(name: str, out: Path) -> list[Path]:
         for ending, place in there.items()
         if ending != "json" and known.get(place.name) != _digest(place.read_bytes())
     ]
+
+
+def read(file: Path | str) -> tuple[str, dict[str, Any], Dataset]:
+    """Return the recipe, the options and the data of a NAME.nc that `write` wrote.
+
+    Raises:
+        OptionError: there is no such file, or it is of another kind.
+    """
+    import xarray as xr
+
+    try:
+        with xr.open_dataset(expanded(file), engine="h5netcdf") as opened:
+            data = opened.load()
+        return data.attrs["recipe"], json.loads(data.attrs["options"]), data
+    except FileNotFoundError:
+        raise OptionError(f"there is no file {file}") from None
+    except (OSError, ValueError, KeyError) as error:
+        raise OptionError(f"{file} is no data set of a recipe (NAME.nc): {error}") from error
 
 
 def _digest(content: bytes) -> str:

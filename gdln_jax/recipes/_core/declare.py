@@ -1,0 +1,175 @@
+"""Options of a recipe with help and ranges, and its criteria. Imports nothing heavy."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from gdln_jax.recipes._core.result import Check
+
+Kind = Literal["exact", "reference", "statistical"]
+# A recipe reports the fraction done, in [0, 1], and what it does now.
+Progress = Callable[[float, str], None]
+# What checks, text and figure quote: numbers, texts, and arrays for the figure.
+Numbers = dict[str, Any]
+_Value = TypeVar("_Value")
+_Limit = float | int | None
+
+
+def silent(fraction: float, doing: str) -> None:
+    """Report no progress."""
+
+
+# ------------------------------------------------------------------ options
+@dataclass(frozen=True)
+class _Range:
+    """Limits of an option's value; None: no limit. With any limit the value must be finite."""
+
+    least: _Limit
+    above: _Limit
+    most: _Limit
+    below: _Limit
+
+    def holds(self, value: float | int) -> bool:
+        """Whether `value` is inside."""
+        return (
+            math.isfinite(value)
+            and (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        named = ("at least", self.least), ("above", self.above), ("at most", self.most)
+        limits = (*named, ("below", self.below))
+        return " and ".join(f"{word} {limit:g}" for word, limit in limits if limit is not None)
+
+
+def option(
+    default: _Value,
+    about: str,
+    *,
+    least: _Limit = None,
+    above: _Limit = None,
+    most: _Limit = None,
+    below: _Limit = None,
+) -> _Value:
+    """Declare a field of an options class: its default, what it is about, and its range.
+
+    The range holds for each entry of a tuple; None is always allowed where the type has it.
+    """
+    limits = None
+    if any(limit is not None for limit in (least, above, most, below)):
+        limits = _Range(least, above, most, below)
+    return field(default=default, metadata={"about": about, "range": limits})
+
+
+@dataclass(frozen=True)
+class RecipeOptions:
+    """The base of the options of a recipe; checks ranges."""
+
+    def __post_init__(self) -> None:
+        for one in dataclasses.fields(self):
+            limits, value = one.metadata.get("range"), getattr(self, one.name)
+            for number in value if isinstance(value, tuple) else (value,):
+                numeric = isinstance(number, int | float)
+                if limits is not None and numeric and not limits.holds(number):
+                    raise ValueError(f"{one.name} must be a number {limits}, got {number}")
+        self.validate()
+
+    def validate(self) -> None:
+        """Refuse what ranges cannot express, by ValueError."""
+
+
+# ------------------------------------------------------------------ criteria
+@dataclass(frozen=True)
+class Criterion:
+    """An assertion on the measured number of the same name; only finite values can pass.
+
+    Attributes:
+        id: stable name in tests and records; the key of the number.
+        kind: "exact" (an identity; the tolerance is that of rounding and solver), "reference" (an
+            independent value; the tolerance is its digits or standard error), "statistical" (an
+            interval for random networks).
+        name: what is compared.
+        low, high: the interval, both ends included; one may be infinite.
+        basis: why this interval.
+        detail: a format string over the numbers.
+        needs: the key of a number; the criterion applies only where that is true.
+    """
+
+    id: str
+    kind: Kind
+    name: str
+    low: float | int
+    high: float | int
+    basis: str
+    detail: str = ""
+    needs: str = ""
+
+    @property
+    def limit(self) -> str:
+        """The interval as text."""
+        if self.low == 0:
+            return f"at most {self.high:.4g}"
+        if math.isinf(self.high):
+            return f"at least {self.low:.6g}"
+        return f"{self.low:.6g} to {self.high:.6g}"
+
+    def check(self, numbers: Numbers) -> Check:
+        """Apply the criterion to the number of its name."""
+        value = float(numbers[self.id])
+        return Check(
+            name=self.name,
+            value=value,
+            limit=self.limit,
+            passed=math.isfinite(value) and self.low <= value <= self.high,
+            detail=self.detail.format_map(numbers),
+            id=self.id,
+            kind=self.kind,
+            low=float(self.low),
+            high=float(self.high),
+            basis=self.basis,
+        )
+
+
+def exact(
+    key: str,
+    name: str,
+    limit: float | int,
+    basis: str = "solver and rounding",
+    *,
+    detail: str = "",
+    needs: str = "",
+) -> Criterion:
+    """Declare an identity: a distance, never negative, of at most `limit`."""
+    return Criterion(key, "exact", name, 0.0, limit, basis, detail, needs)
+
+
+def reference(
+    key: str,
+    name: str,
+    limit: float | int,
+    basis: str = "digits given",
+    *,
+    detail: str = "",
+    needs: str = "",
+) -> Criterion:
+    """Declare a distance from an independent value, of at most `limit`."""
+    return Criterion(key, "reference", name, 0.0, limit, basis, detail, needs)
+
+
+def statistical(
+    key: str,
+    name: str,
+    low: float | int,
+    high: float | int,
+    basis: str,
+    *,
+    detail: str = "",
+    needs: str = "",
+) -> Criterion:
+    """Declare an interval for a number of random networks."""
+    return Criterion(key, "statistical", name, low, high, basis, detail, needs)

@@ -1,0 +1,197 @@
+"""Options of recipes: `key=value` texts, checked against the fields of a frozen dataclass.
+
+A wrong key, type or choice is an `OptionError` that says what is accepted. Imports nothing heavy.
+"""
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+_TRUE = {"true", "yes", "on", "1"}
+_FALSE = {"false", "no", "off", "0"}
+
+
+class OptionError(ValueError):
+    """Something that the user asked for and a recipe cannot take (exit code 2 of the command)."""
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return the end of a message: `; did you mean 'x'?`, or what there is."""
+    known = list(known)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; there are: {', '.join(known)}" if known else "; there are none"
+
+
+def parse(texts: Iterable[str]) -> dict[str, str]:
+    """Split `key=value` texts."""
+    values: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or not key:
+            raise OptionError(f"--set {text!r} is not of the form key=value")
+        if key in values:
+            raise OptionError(f"--set {key} is given twice")
+        values[key] = value.strip()
+    return values
+
+
+def with_values(options: type, values: Mapping[str, Any]) -> Any:
+    """An instance of the dataclass `options` with `values` over its defaults.
+
+    Texts are read as the type of their field: bool, int, float, str, Path, `Literal`, tuples
+    (`1,2,3`), and any of these or None. Other values must have the type of the field. What the
+    dataclass itself refuses (`__post_init__` raises ValueError) is an `OptionError` too.
+    """
+    hints = typing.get_type_hints(options)
+    known = [field.name for field in dataclasses.fields(options) if field.init]
+    read: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in known:
+            raise OptionError(f"there is no option {key!r}{closest(key, known)}")
+        read[key] = _read(key, value, hints[key])
+    try:
+        return options(**read)
+    except OptionError:
+        raise
+    except ValueError as error:
+        raise OptionError(str(error)) from error
+
+
+class Described(typing.NamedTuple):
+    """An option as `gdln list NAME` shows it; range and about are empty where there are none."""
+
+    name: str
+    kind: str
+    default: str
+    range: str
+    about: str
+
+
+def describe(options: type) -> list[Described]:
+    """Describe every option; every option of a recipe has a default."""
+    defaults = options()
+    hints = typing.get_type_hints(options)
+    return [
+        Described(
+            field.name,
+            _name(hints[field.name]),
+            repr(getattr(defaults, field.name)),
+            str(field.metadata.get("range") or ""),
+            field.metadata.get("about", ""),
+        )
+        for field in dataclasses.fields(options)
+        if field.init
+    ]
+
+
+def _name(kind: Any) -> str:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        return " | ".join(str(choice) for choice in arguments)
+    if origin in (types.UnionType, typing.Union):
+        return " | ".join(_name(argument) for argument in arguments)
+    if origin is tuple:
+        inner = ",".join(_name(argument) for argument in arguments if argument is not Ellipsis)
+        return inner + (",..." if Ellipsis in arguments else "")
+    return "none" if kind is type(None) else getattr(kind, "__name__", str(kind))
+
+
+def _read(key: str, value: Any, kind: Any) -> Any:
+    """`value` as a `kind`, or an `OptionError` that names the option, the type and the value."""
+    try:
+        return _as_text(value, kind) if isinstance(value, str) else _as_value(value, kind)
+    except (ValueError, TypeError, OverflowError):
+        raise OptionError(f"option {key} takes {_name(kind)}, got {value!r}") from None
+
+
+def _as_text(text: str, kind: Any) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        return _as_choice(text, arguments)
+    if origin in (types.UnionType, typing.Union):
+        return _first(text, arguments)
+    if origin is tuple:
+        parts = [part.strip() for part in text.strip("()[] ").split(",") if part.strip()]
+        kinds = arguments[:1] * len(parts) if Ellipsis in arguments else arguments
+        return tuple(_as_text(part, one) for part, one in zip(parts, kinds, strict=True))
+    if kind is bool:
+        return _as_bool(text)
+    if kind is type(None):
+        return _as_none(text)
+    if kind is int:
+        return _as_int(text)
+    if kind in (float, str, Path):
+        return kind(text)
+    raise TypeError(kind)
+
+
+def _as_choice(text: str, choices: tuple[Any, ...]) -> Any:
+    for choice in choices:
+        if str(choice) == text:
+            return choice
+    raise ValueError(text)
+
+
+def _first(text: str, kinds: tuple[Any, ...]) -> Any:
+    """`text` as the first kind that takes it; None before all others, `str` after them."""
+    for kind in sorted(kinds, key=lambda kind: (kind is str, kind is not type(None))):
+        try:
+            return _as_text(text, kind)
+        except (ValueError, TypeError):
+            continue
+    raise ValueError(text)
+
+
+def _as_bool(text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ValueError(text)
+
+
+def _as_none(text: str) -> None:
+    if text.lower() not in ("none", ""):
+        raise ValueError(text)
+
+
+def _as_int(text: str) -> int:
+    number = float(text)  # 1e4 is a whole number, 1.5 is not
+    if number != int(number):
+        raise ValueError(text)
+    return int(text) if text.lstrip("+-").isdigit() else int(number)
+
+
+def _as_value(value: Any, kind: Any) -> Any:
+    """A value that is no text, from Python: it must already have the type of its field."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        good = value in arguments
+    elif origin in (types.UnionType, typing.Union):
+        good = any(_accepts(value, one) for one in arguments)
+    else:
+        good = _accepts(value, kind)
+    if not good:
+        raise TypeError(value)
+    return tuple(value) if origin is tuple else value
+
+
+def _accepts(value: Any, kind: Any) -> bool:
+    origin = typing.get_origin(kind)
+    if origin is tuple:
+        inner = [one for one in typing.get_args(kind) if one is not Ellipsis]
+        return isinstance(value, list | tuple) and all(
+            any(_accepts(item, one) for one in inner) for item in value
+        )
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return kind is Any or isinstance(value, origin or kind)

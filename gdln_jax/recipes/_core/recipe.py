@@ -1,0 +1,156 @@
+"""The declaration of a recipe and its course: simulate, measure, check, write text, draw.
+
+Imports nothing heavy.
+"""
+
+import dataclasses
+import importlib
+import importlib.resources
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from gdln_jax.recipes._core.declare import Criterion, Numbers, Progress, RecipeOptions, silent
+from gdln_jax.recipes._core.options import OptionError
+from gdln_jax.recipes._core.result import Check, Result
+
+if TYPE_CHECKING:
+    from xarray import Dataset
+else:  # not loaded here, and not checked at run time
+    Dataset = Any
+
+# What may be said of a paper's statement.
+Standing = Literal["holds", "holds under conditions", "does not hold"]
+_CAPTION = "\n# Caption\n"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A figure of a paper: what it shows, its options and its criteria.
+
+    The rest is in other files of its folder: `simulate.py` has `simulate(options, progress)`, which
+    returns a labelled data set, and `measure(options, data)`, which returns the numbers;
+    `figure.py` has `draw(data, numbers)`; `text.md` has the verdict, notes and the caption.
+
+    Attributes:
+        package: the folder as a package: `__name__`.
+        order: recipes are listed by it.
+        figure: figure or section of the paper.
+        summary: what the picture shows.
+        claim: the paper's statement that the figure is about.
+        standing: what the criteria establish of it, shown only if all of them are met.
+        proviso: the conditions, or what is true instead.
+        errata: errata of the papers that the figure shows, such as `("E7", "E8")`.
+        options: the class of the options.
+        criteria: all assertions.
+        quick: option values of a short run; empty if there is none.
+    """
+
+    package: str
+    order: int
+    figure: str
+    summary: str
+    claim: str
+    standing: Standing
+    options: type[RecipeOptions]
+    criteria: tuple[Criterion, ...]
+    proviso: str = ""
+    errata: tuple[str, ...] = ()
+    quick: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ids = [one.id for one in self.criteria]
+        if not ids or len(set(ids)) < len(ids):
+            raise ValueError(f"recipe {self.name}: criteria need distinct ids, got {ids}")
+
+    @property
+    def name(self) -> str:
+        """The name by which it is called: that of its folder, with hyphens."""
+        return self.package.rpartition(".")[2].replace("_", "-")
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """What is checked, as texts."""
+        return tuple(f"{one.name}: {one.limit}" for one in self.criteria)
+
+    def run(self, options: RecipeOptions, progress: Progress = silent) -> Result:
+        """Make the figure.
+
+        Raises:
+            OptionError: `simulate` refused, or could not finish, what options led to that are
+                neither the defaults nor those of the short setting; says which these are.
+        """
+        progress(0.0, "networks")
+        data = self._simulated(options, progress)
+        progress(0.95, "checks")
+        return self.examine(options, data)
+
+    def examine(self, options: RecipeOptions, data: Dataset) -> Result:
+        """Measure, check, describe and draw a data set that was made with `options`."""
+        given = plain_values(options)
+        numbers = {**given, **self._module("simulate").measure(options, data)}
+        checks = tuple(
+            one.check(numbers) for one in self.criteria if not one.needs or numbers[one.needs]
+        )
+        finding, notes, text, caption = self.texts(numbers)
+        failed = failure(checks)
+        return Result(
+            name=self.name,
+            data=data,
+            checks=checks,
+            figure=partial(self._module("figure").draw, data, numbers),
+            verdict=failed or f"{self.figure} {self.standing}: {finding}",
+            notes=notes,
+            options=given,
+            text="" if failed else text,
+            caption=caption,
+            numbers=numbers,
+        )
+
+    def texts(self, numbers: Numbers) -> tuple[str, tuple[str, ...], str, str]:
+        """Return finding, notes, tables and caption of `text.md`, with `numbers` set in.
+
+        A paragraph that is one number in braces, `{table}`, is a table.
+        """
+        file = importlib.resources.files(self.package) / "text.md"
+        body, _, caption = file.read_text(encoding="utf-8").partition(_CAPTION)
+        parts = [part.strip() for part in body.split("\n\n") if part.strip()]
+        tables = [part for part in parts if re.fullmatch(r"\{\w+\}", part)]
+        first, *notes = (" ".join(part.split()) for part in parts if part not in tables)
+        return (
+            first.format_map(numbers),
+            tuple(note.format_map(numbers) for note in notes),
+            "\n\n".join(table.format_map(numbers) for table in tables),
+            " ".join(caption.split()).format_map(numbers),
+        )
+
+    def _module(self, name: str) -> Any:
+        return importlib.import_module(f"{self.package}.{name}")
+
+    def _simulated(self, options: RecipeOptions, progress: Progress) -> Dataset:
+        try:
+            return self._module("simulate").simulate(options, progress)
+        except OptionError:
+            raise
+        except (ValueError, ArithmeticError, RuntimeError) as error:
+            known = [*plain_values(self.options()).items(), *self.quick.items()]
+            given = {key: x for key, x in plain_values(options).items() if (key, x) not in known}
+            if not given:  # a fault of the recipe's
+                raise
+            chosen = ", ".join(f"{key}={value!r}" for key, value in given.items())
+            reason = " ".join(str(error).split())
+            raise OptionError(f"{self.name} cannot run with {chosen}: {reason}") from error
+
+
+def plain_values(options: RecipeOptions) -> dict[str, Any]:
+    """Return the options by name."""
+    return {one.name: getattr(options, one.name) for one in dataclasses.fields(options)}
+
+
+def failure(checks: Sequence[Check]) -> str:
+    """Return the verdict where a check failed, or where there is none; else nothing."""
+    failed = "; ".join(one.name for one in checks if not one.passed)
+    failed = failed or ("" if checks else "there are none")
+    return failed and f"Checks failed ({failed}): the numbers below establish nothing."

@@ -1,0 +1,48 @@
+"""Quick runs of recipes, each made once, and what becomes of them when their data are changed."""
+
+from functools import cache
+from typing import Any
+
+from drawn_text import faults
+from matplotlib.figure import Figure
+
+from gdln_jax import recipes
+from gdln_jax.recipes import Recipe, Result
+
+
+@cache
+def quick(name: str, **values: Any) -> Result:
+    """The result of a recipe in its short setting."""
+    return recipes.reproduce(name, quick=True, **values)
+
+
+def failed(result: Result, **changes: Any) -> set[str]:
+    """Ids of the checks that fail once variables are replaced; a change is an array or a function.
+
+    The measured numbers, the checks and the text are made again from the changed data set.
+    """
+    recipe = recipes.load(result.name)
+    assert isinstance(recipe, Recipe)
+    data = result.data.copy(deep=True)
+    for name, change in changes.items():
+        values = data[name].values
+        data[name] = data[name].copy(data=change(values) if callable(change) else change)
+    options = recipes.with_values(recipe.options, result.options or {})
+    return {check.id for check in recipe.examine(options, data).checks if not check.passed}
+
+
+def check_sound(result: Result) -> None:
+    """All checks pass, every criterion has its number, and the picture can be read."""
+    assert result.passed, [check for check in result.checks if not check.passed]
+    recipe = recipes.load(result.name)
+    assert isinstance(recipe, Recipe)
+    assert {one.id for one in recipe.criteria} <= set(result.numbers)
+    assert result.verdict.startswith(f"{recipe.figure} {recipe.standing}: ")
+    assert all("long_name" in result.data[name].attrs for name in result.data.data_vars)
+    assert callable(result.figure)
+    figure = result.figure()
+    assert isinstance(figure, Figure)
+    assert not faults(figure)
+    panels = {text.get_text() for ax in figure.axes for text in ax.texts}
+    for letter in panels & set("abcdefghij"):
+        assert f"**{letter}**" in result.caption, letter
