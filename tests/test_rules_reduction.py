@@ -82,15 +82,6 @@ def test_strengths_train_as_the_reference_does(
         np.testing.assert_allclose(run.final[edge], wanted, RTOL)
 
 
-@pytest.mark.slow
-def test_norms_per_stack_and_per_matrix(values: dict[str, Any], reduced: dict[str, gdln.Reduction]):
-    """LARS with a norm per stack, as optax has it, and per matrix: two rules, both exact."""
-    lars = optax.lars(0.05, momentum=0.0, trust_coefficient=1.0)
-    for rule, name in ((lars, "per_stack"), (rules.per_matrix(lars), "per_matrix")):
-        run = reduced["B"].train(system_b().b0, rule=rule, steps=20, check_end=False)
-        np.testing.assert_allclose(run.losses[-1], values["lars_B"][name], RTOL)
-
-
 # ------------------------------------------------------------- ten random systems, full and reduced
 def both(rule: Callable[..., Any], steps: int, keep: bool = False) -> Callable[..., Any]:
     """A compiled function of stacked systems: losses of the network and of b, and the networks."""
@@ -157,14 +148,14 @@ OFF = {"momentum": 0.0, "weight_decay": 0.0, "clip": 1e9}
 
 @pytest.mark.slow
 def test_random_networks_descend_as_their_strengths_do():
-    """Descent, with decay, with a clipped norm, and heavy ball; 1000 steps, one program."""
+    """Descent, with decay, with a clipped norm, and heavy ball; 400 steps, one program."""
     members = [(seed, {**OFF, "learning_rate": eta}) for seed, eta in enumerate(DESCENT)]
     members += [(k, {**s, "weight_decay": 0.05}) for k, s in members[:8]]
     members += [(k, {**s, "clip": 0.3}) for k, s in members[:8]]
     members += [(k, {**OFF, "learning_rate": 0.03, "momentum": 0.9}) for k in SEEDS]
     systems = [random_system(seed) for seed, _ in members]
     settings = {name: jnp.array([s[name] for _, s in members]) for name in members[0][1]}
-    full, small, nets = both(rules.sgd, 1000)(settings, *stacked(systems))
+    full, small, nets = both(rules.sgd, 400)(settings, *stacked(systems))
     assert gap(full, small) < 1e-12
     assert max(shares(systems, nets)) < 1e-9  # 4e-11 was measured: saddles amplify rounding
     assert float(jnp.max(full[:, -1] / full[:, 0])) < 0.5  # something was learned
@@ -174,36 +165,41 @@ RANDOM = {
     "Nesterov": (
         lambda learning_rate: rules.sgd(learning_rate, momentum=0.9, nesterov=True),
         0.03,
-        1000,
+        400,
     ),
-    "Shampoo": (lambda learning_rate: rules.shampoo(learning_rate, eps=0.01), 0.02, 300),
-    "SAM": (lambda learning_rate: rules.sam(rules.sgd(learning_rate), rho=0.05), 0.02, 200),
+    "Shampoo": (lambda learning_rate: rules.shampoo(learning_rate, eps=0.01), 0.02, 100),
+    "SAM": (lambda learning_rate: rules.sam(rules.sgd(learning_rate), rho=0.05), 0.02, 60),
     "normalised": (rules.normalized, 0.02, 25),
     "polar": (functools.partial(rules.muon, **POLAR), 0.005, 25),
 }
 
 
+@pytest.fixture(scope="module")
+def random() -> tuple[list[System], tuple[Any, ...], Callable[[str], Callable[..., Any]]]:
+    """The ten random systems, what `stacked` makes of them, and one program per rule."""
+    systems = [random_system(seed) for seed in SEEDS]
+    return systems, stacked(systems), functools.cache(lambda name: both(*RANDOM[name][::2]))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RANDOM)
-def test_random_networks_train_as_their_strengths_do(name: str):
-    rule, rate, steps = RANDOM[name]
-    systems = [random_system(seed) for seed in SEEDS]
-    rates = {"learning_rate": jnp.full(len(SEEDS), rate)}
-    run = both(rule, steps)
-    full, small, nets = run(rates, *stacked(systems))
+def test_random_networks_train_as_their_strengths_do(random: Any, name: str):
+    systems, parts, program = random
+    rates = {"learning_rate": jnp.full(len(SEEDS), RANDOM[name][1])}
+    full, small, nets = program(name)(rates, *parts)
     assert gap(full, small) < 1e-12
     assert max(shares(systems, nets)) < 1e-8  # 2e-10 with Nesterov's step
     assert float(jnp.max(full[:, -1] / full[:, 0])) < 0.95
 
 
 @pytest.mark.slow
-def test_newton_schulz_and_a_plain_svd_on_random_networks():
+def test_newton_schulz_and_a_plain_svd_on_random_networks(random: Any):
     """Newton-Schulz is chaotic within the manifold: weights stay there, losses part (BEYOND 7.5).
 
     A plain SVD leaves it, by weights and not by losses, since nothing arrives where it adds.
     """
-    systems = [random_system(seed) for seed in SEEDS]
-    parts, rates = stacked(systems), {"learning_rate": jnp.full(len(SEEDS), 0.02)}
+    systems, parts, program = random
+    rates = {"learning_rate": jnp.full(len(SEEDS), 0.02)}
     ns = both(functools.partial(rules.muon, momentum=0.0), 25)
     _, _, nets = ns(rates, *parts)
     assert max(shares(systems, nets)) < 1e-10
@@ -213,7 +209,7 @@ def test_newton_schulz_and_a_plain_svd_on_random_networks():
         return -0.02 * u @ v
 
     filled = optax.stateless(lambda g, _: jax.tree.map(plain, g))
-    exact_losses, _, _ = both(functools.partial(rules.muon, **POLAR), 25)(rates, *parts)
+    exact_losses, _, _ = program("polar")(rates, *parts)
     train = eqx.filter_vmap(
         lambda net, data: gdln.train(net, data, optimizer=filled, steps=25, keep_models=False)
     )
@@ -227,22 +223,9 @@ def test_newton_schulz_and_a_plain_svd_on_random_networks():
 # -------------------------------------------------------------- what must leave, and what must not
 LEAVING = {
     "descent": (rules.sgd, (0.3, 400), (0.15, 400)),
-    "decay": (functools.partial(rules.sgd, weight_decay=0.02), (0.3, 400), (0.15, 400)),
-    "clip": (functools.partial(rules.sgd, clip=0.5), (0.3, 400), (0.15, 400)),
     "heavy ball": (functools.partial(rules.sgd, momentum=0.9), (0.5, 400), (0.10, 400)),
-    "Nesterov": (
-        functools.partial(rules.sgd, momentum=0.9, nesterov=True),
-        (0.2, 400),
-        (0.06, 400),
-    ),
     "Shampoo": (functools.partial(rules.shampoo, eps=0.01), (0.6, 300), (0.05, 300)),
     "polar": (functools.partial(rules.muon, **POLAR), (0.1, 100), (0.02, 25)),
-    "normalised": (rules.normalized, (0.05, 400), (0.02, 25)),
-    "SAM": (
-        lambda learning_rate: rules.sam(rules.sgd(learning_rate), rho=0.05),
-        (0.1, 400),
-        (0.05, 25),
-    ),
 }
 
 
@@ -269,52 +252,23 @@ def per_stack(params: Any) -> Any:
     return jax.tree.map(lambda _: numbers, params)
 
 
-def spectral(**options: Any) -> optax.GradientTransformation:
-    return contrib.muon(0.1, muon_weight_dimension_numbers=per_stack, **options)
-
-
-# BEYOND 7.10 for optax 0.2.8: the same rule on strengths, another one (it sees shapes), or outside.
+# BEYOND 7.10: the same rule on strengths, another one (it sees shapes), or outside. One of each
+# family; docs/optimisers.md has the verdicts on all 36.
 EXACT = {
-    "sgd": optax.sgd(0.01),
-    "momentum": optax.sgd(0.01, momentum=0.9),
-    "Nesterov": optax.sgd(0.01, momentum=0.9, nesterov=True),
-    "decay": optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.01)),
     "global clip": optax.chain(optax.clip_by_global_norm(0.1), optax.sgd(0.1)),
-    "normalised": optax.chain(optax.normalize_by_update_norm(), optax.sgd(0.1)),
     "lars": optax.lars(0.1),
-    "fromage": optax.fromage(0.1),
-    "novograd": optax.novograd(0.1),
-    "lbfgs": optax.lbfgs(0.01, linesearch=None),
     "polyak_sgd": optax.polyak_sgd(),
-    "momo": contrib.momo(0.1),
-    "dog": contrib.dog(1.0),
-    "schedule_free_sgd": contrib.schedule_free_sgd(0.1),
-    "optimistic": optax.optimistic_gradient_descent(0.1),
     "scale_by_muon": contrib.scale_by_muon(weight_dimension_numbers=per_stack),
 }
 SHAPED = {
     "clip_by_block_rms": optax.clip_by_block_rms(0.1),
-    "muon": spectral(),
-    "muon, spectral": spectral(preconditioning="spectral"),
-    "muon, schatten": spectral(preconditioning="schatten"),
-    "muon, adaptive": spectral(adaptive=True),
-    "muon, rms": spectral(consistent_rms=0.2),
+    "muon": contrib.muon(0.1, muon_weight_dimension_numbers=per_stack),
 }
 OUTSIDE = {
     "adam": optax.adam(0.1),
-    "adamw": optax.adamw(0.1),
-    "lion": optax.lion(0.1),
-    "rmsprop": optax.rmsprop(0.1),
-    "sm3": optax.sm3(0.1),
-    "prodigy": contrib.prodigy(0.1),
-    "sign_sgd": optax.sign_sgd(0.1),
-    "muon as shipped": contrib.muon(0.1),
     "lamb": optax.lamb(0.1),
     "adafactor": optax.adafactor(0.1),
-    "clip": optax.clip(0.05),
-    "adaptive_grad_clip": optax.adaptive_grad_clip(0.01),
-    "muon, aol": spectral(preconditioning="aol"),
-    "adagrad": optax.adagrad(0.1),
+    "muon, aol": contrib.muon(0.1, muon_weight_dimension_numbers=per_stack, preconditioning="aol"),
 }
 BRIEF = ("clip_by_block_rms", "adam")
 
@@ -326,7 +280,7 @@ BRIEF = ("clip_by_block_rms", "adam")
         for name in (*EXACT, *SHAPED, *OUTSIDE)
     ],
 )
-def test_the_certificate_of_every_optimiser(reduced: dict[str, gdln.Reduction], name: str):
+def test_the_certificate_of_a_family_of_optimisers(reduced: dict[str, gdln.Reduction], name: str):
     """Tangent and same, on system B with its stacks of two edges (BEYOND 7.10)."""
     rule = (EXACT | SHAPED | OUTSIDE)[name]
     residual = gdln.rule_residual(reduced["B"], rule)
@@ -404,15 +358,19 @@ def routing() -> gdln.Reduction:
 def test_classes_train_as_the_reference_and_as_their_edges_do(
     values: dict[str, Any], routing: gdln.Reduction, name: str
 ):
-    """System C: classes of 12, 1 and 54 edges; a rule sees edge gradients and weighted norms."""
+    """System C: classes of 12, 1 and 54 edges; a rule sees edge gradients and weighted norms.
+
+    Edges one by one are trained where the norm of all of them decides.
+    """
     rule, steps = CLASSES[name]
     quotient = routing.quotient(0.3, rule=rule)
     run = quotient.train(rule=rule, steps=steps)
     np.testing.assert_allclose(run.losses[-1], values[name]["loss"], RTOL)
     for edge, wanted in zip(("x0->h1", "h1->h2", "x0->p0_0"), values[name]["x"], strict=True):
         np.testing.assert_allclose(run.final[edge], wanted, RTOL)
-    edges = routing.train(0.3, rule=rule, steps=steps, check_end=False)
-    assert float(jnp.max(jnp.abs(run.losses - edges.losses))) < 1e-12 * float(run.losses[0])
+    if name == "quotient_clip":
+        edges = routing.train(0.3, rule=rule, steps=steps, check_end=False)
+        assert float(jnp.max(jnp.abs(run.losses - edges.losses))) < 1e-12 * float(run.losses[0])
 
 
 @pytest.mark.slow
@@ -446,22 +404,19 @@ def test_a_rule_splits_the_classes_that_it_tells_apart():
 
 COUPLED = {
     "sgd {'eta': 0.2} 50 steps": (rules.sgd(0.2), 50),
-    "ns {'eta': 0.02} 15 steps": (rules.muon(0.02, momentum=0.0), 15),
     "polar {'eta': 0.02} 15 steps": (rules.muon(0.02, **POLAR), 15),
-    "normalized {'eta': 0.02} 25 steps": (rules.normalized(0.02), 25),
     "shampoo {'eta': 0.05, 'eps': 0.01} 50 steps": (rules.shampoo(0.05, eps=0.01), 50),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", COUPLED)
-def test_coupled_matrices_train_as_the_reference_does(values: dict[str, Any], name: str):
+def test_coupled_matrices_train_as_the_reference_does(values: dict[str, Any]):
     graph, data, weights = system_e()
     reduction = gdln.reduce(graph, data, on_inexact="coupled")
     b0, _ = reduction.project(gdln.GatedNetwork(graph, weights))
-    rule, steps = COUPLED[name]
-    run = reduction.train(b0, rule=rule, steps=steps, check_end=False)
-    np.testing.assert_allclose(run.losses[-1], values["coupled"][name], RTOL)
+    for name, (rule, steps) in COUPLED.items():
+        run = reduction.train(b0, rule=rule, steps=steps, check_end=False)
+        np.testing.assert_allclose(run.losses[-1], values["coupled"][name], RTOL)
 
 
 # ------------------------------------------------------------------------- curvature, and one run
