@@ -39,6 +39,7 @@ from gdln_jax._reduction.effective import effective_initial as effective_initial
 from gdln_jax._reduction.effective import expected_initial as expected_initial
 from gdln_jax._reduction.effective import EffectiveInitial as EffectiveInitial
 from gdln_jax._reduction.flow import ReducedTrajectory as ReducedTrajectory
+from gdln_jax._network.pathways import Pathways as Pathways
 from gdln_jax import exact as exact
 from gdln_jax._times import time_to as time_to
 from gdln_jax._ode import Crossing as Crossing

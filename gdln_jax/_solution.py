@@ -6,7 +6,7 @@ says so in its `status` and holds NaN wherever it did not get to.
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -20,7 +20,8 @@ from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.schedule import Schedule
 from gdln_jax._network.edges import EdgeArrays
 from gdln_jax._network.gated import GatedNetwork
-from gdln_jax._version import __version__
+from gdln_jax._network.pathways import Pathways, product
+from gdln_jax._network.recorded import data_set
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -51,6 +52,19 @@ class SolveError(RuntimeError):
 
 class PlateauWarning(UserWarning):
     """The run ended on the initial plateau: the loss is still that of zero output."""
+
+
+@runtime_checkable
+class Reads(Protocol):
+    """What reads networks in frames of its own: a `Reduction`."""
+
+    def read(self, net: GatedNetwork) -> tuple[EdgeArrays, dict[str, Array]]:
+        """Return strengths, and shares outside."""
+        ...
+
+    def pathways(self, run: "Trajectory", *, by: str) -> Pathways:
+        """Return the strengths of its pathways."""
+        ...
 
 
 class Solution(SeveralArrays, eqx.Module):
@@ -98,35 +112,15 @@ class Solution(SeveralArrays, eqx.Module):
         Raises:
             ValueError: values that cannot be seen, under `jit` or `vmap`.
         """
-        import xarray as xr
-
-        if not is_concrete(self):
-            raise ValueError("to_xarray() needs values and cannot run under jit, grad or vmap.")
-        batch = [f"batch_{k}" for k in range(self.losses.ndim - 1)]
-        times = np.asarray(self.ts)
-        steps = np.issubdtype(times.dtype, np.integer)
-        clock = {"units": "steps" if steps else "time, in the units of tau"}
-        shared = times.ndim == 1 or np.all(times == times.reshape(-1, times.shape[-1])[0])
-        if shared:
-            times = times.reshape(-1, times.shape[-1])[0]
-        data = {
+        status = "; ".join(f"{code}: {words}" for code, words in STATUS.items())
+        variables = {
             "losses": (("time",), self.losses),
-            "status": ((), self.status),
+            "status": ((), self.status, {"long_name": status}),
             **{name: ((), value) for name, value in self.stats.items()},
             **self._contents(),
         }
-        status = "; ".join(f"{code}: {words}" for code, words in STATUS.items())
-        variables: dict[str, tuple[Any, ...]] = {
-            name: ([*batch, *dims], np.asarray(value)) for name, (dims, value) in data.items()
-        }
-        variables["status"] += ({"long_name": status},)
-        coords: dict[str, Any] = self._coordinates()
-        if shared:
-            coords["time"] = ("time", times, clock)
-        else:
-            variables["ts"] = ([*batch, "time"], times, clock)
-        attrs = {"kind": type(self).__name__, "gdln_jax": __version__, "jax": jax.__version__}
-        return xr.Dataset(variables, coords, attrs)
+        batch = self.losses.ndim - 1
+        return data_set(self, self.ts, batch, variables, self._coordinates())
 
     def _edges(self) -> EdgeArrays:
         """What each edge holds at every time."""
@@ -136,7 +130,7 @@ class Solution(SeveralArrays, eqx.Module):
         """What `to_xarray` holds beside the losses: name -> (dimensions, values)."""
         raise NotImplementedError
 
-    def _coordinates(self) -> dict[str, Any]:
+    def _coordinates(self) -> dict[str, list]:
         """Labels of the dimensions of `_contents`."""
         return {}
 
@@ -174,6 +168,19 @@ class Trajectory(Solution):
         return jax.tree.map(
             lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, self._kept_models()
         )
+
+    def pathways(self, reduction: Reads, *, by: str = "path") -> Pathways:
+        """Return the strengths of all pathways over time: `reduction.pathways(run)`.
+
+        Raises:
+            ValueError: as `Reduction.pathways`; what is no reduction.
+        """
+        if not isinstance(reduction, Reads):
+            raise ValueError(
+                f"reduction is a {type(reduction).__name__}; a run of networks is read in the "
+                "frames of a reduction: pass gdln.reduce(graph, data)."
+            )
+        return reduction.pathways(self, by=by)
 
     def _kept_models(self) -> Model:
         if self.models is None:
@@ -261,16 +268,6 @@ def check_resume(
                 f"resume is a run of another {name}: structure, shapes or precision differ. Pass "
                 f"the {name} of that run, or start anew, {anew}."
             )
-
-
-def product(arrays: EdgeArrays, path: Sequence[str]) -> Array:
-    """Return the product of what the edges of a path hold, see `Solution.product`."""
-    multiply = jnp.multiply if arrays.core == 1 else jnp.matmul
-    first, *rest = arrays.graph.walk(path)
-    total = arrays[first]
-    for name in rest:
-        total = multiply(arrays[name], total)
-    return total
 
 
 def check_measure(measure: object) -> None:

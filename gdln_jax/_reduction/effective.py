@@ -93,7 +93,8 @@ def effective_initial(
     amplitude = layers.mean(axis=0)
     if curve is not None:
         fit = _fitted(reduction, *_checked_curve(curve), float(np.mean(np.abs(amplitude))), tau)
-    return EffectiveInitial(strengths, amplitude, layers.std(axis=0), misalignment, *fit)
+    shares = {name: float(share) for name, share in misalignment.items()}
+    return EffectiveInitial(strengths, amplitude, layers.std(axis=0), shares, *fit)
 
 
 def expected_initial(num_units: int, std: float, *, layer: str = "linear") -> tuple[float, float]:

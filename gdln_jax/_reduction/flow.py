@@ -14,9 +14,10 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from gdln_jax._checks import check_positive_if_known
 from gdln_jax._network.edges import EdgeArrays
+from gdln_jax._network.pathways import Pathways, pathways
 from gdln_jax._ode import Run, Settings, checked_times, known_array, smallest_entry, solve
 from gdln_jax._reduction.strengths import ClassStrengths, MatrixStrengths, ModeStrengths
-from gdln_jax._solution import GAVE_UP, OK, Solution, raise_if_failed
+from gdln_jax._solution import GAVE_UP, OK, Reads, Solution, raise_if_failed
 
 Strengths = ModeStrengths | MatrixStrengths | ClassStrengths
 
@@ -49,6 +50,26 @@ class ReducedTrajectory(Solution):
                 "edge, run.b[edge]."
             )
         return self.b.x
+
+    def pathways(self, reduction: Reads | None = None, *, by: str = "path") -> Pathways:
+        """Return the strengths of all pathways over time, see `Reduction.pathways`.
+
+        Args:
+            reduction: of which this is a run; needed in its coupled form only, where it says how
+                many rows of a matrix are modes.
+            by: `"path"` or `"route"`.
+
+        Raises:
+            ValueError: a coupled run without its reduction; as `Reduction.pathways`.
+        """
+        modes = getattr(reduction, "modes", None)
+        if isinstance(self.b, MatrixStrengths) and modes is None:
+            raise ValueError(
+                "the matrices of a coupled run have more rows than there are modes: pass the "
+                "reduction that it is a run of, run.pathways(reduction)."
+            )
+        b = self.b.expanded() if isinstance(self.b, ClassStrengths) else self.b
+        return pathways(b, self.ts, by=by, how="solved", modes=modes)
 
     def _edges(self) -> EdgeArrays:
         return self.b

@@ -1,9 +1,12 @@
 """Mode strengths of a given network, in the hidden frames that suit it best."""
 
+from collections.abc import Callable
+
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from gdln_jax._network.edges import stacked
+from gdln_jax._graph import Graph
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._reduction.strengths import FrameView, MatrixStrengths, ModeStrengths
 
@@ -16,24 +19,37 @@ _ROUNDS = 50
 # contexts). An aligned network is read with the signs of its weights; of any other the combination
 # of the layers that grows is looked for.
 _ALIGNED = 0.99
+# Weights above this power of the largest number overflow in products of four: they diverged.
+_SOUND = 0.25
 
+# Node -> frame; edge -> strengths or matrices; edge -> share outside.
 _Frames = dict[str, np.ndarray]
+_Arrays = dict[str, np.ndarray]
+_Shares = dict[str, float]
 
 
 def project(
     net: GatedNetwork, u: tuple[Array, ...], v: tuple[Array, ...], align: bool
-) -> tuple[ModeStrengths, dict[str, float]]:
-    """Strengths b_e = diag(R_t^T W_e R_s) and ||W_e - R_t diag(b_e) R_s^T|| / ||W_e|| per edge."""
-    reading = _Reading(net, u, v)
-    frames = reading.embedded()
-    if align and reading.rest(frames) > 1e-12:
-        frames = reading.aligned(frames)
-    b, misalignment = {}, {}
-    for name, w in reading.weights.items():
-        left, right = reading.ends(name, frames)
-        b[name] = reading.strengths(name, frames)
-        misalignment[name] = _share(w - (left * b[name]) @ right.T, w)
-    return ModeStrengths(net.graph, stacked(net.graph, b)), misalignment
+) -> tuple[ModeStrengths, dict[str, float | np.ndarray]]:
+    """Strengths b_e = diag(R_t^T W_e R_s) and ||W_e - R_t diag(b_e) R_s^T|| / ||W_e|| per edge.
+
+    Leading axes of the network are kept; NaN where weights are not finite, or overflow.
+    """
+    size = u[0].shape[-1:]
+
+    def one(reading: _Reading) -> tuple[_Arrays, _Shares]:
+        frames = reading.embedded()
+        if align and reading.rest(frames) > 1e-12:
+            frames = reading.aligned(frames)
+        b, misalignment = {}, {}
+        for name, w in reading.weights.items():
+            left, right = reading.ends(name, frames)
+            b[name] = reading.strengths(name, frames)
+            misalignment[name] = _share(w - (left * b[name]) @ right.T, w)
+        return b, misalignment
+
+    b, misalignment = _each(net, u, v, one, size)
+    return ModeStrengths(net.graph, _joined(net.graph, b, 1)), misalignment
 
 
 def project_matrices(
@@ -42,31 +58,76 @@ def project_matrices(
     v: tuple[Array, ...],
     spans: FrameView,
     align: bool,
-) -> tuple[MatrixStrengths, dict[str, float]]:
+) -> tuple[MatrixStrengths, dict[str, float | np.ndarray]]:
     """Matrices M_e = R_t^T W_e R_s and ||W_e - R_t M_e R_s^T|| / ||W_e|| per edge.
 
     `u`, `v` are the frames of the modes, `spans` those of the whole span, with more columns.
     """
-    reading = _Reading(net, u, v)
-    hidden = set(reading.order)
+    ends = {name: tuple(np.asarray(span) for span in spans[name]) for name in spans}
+    size = next(iter(ends.values()))[0].shape[-1:] * 2
 
-    def read(frames: _Frames) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        matrices, outside = {}, {}
-        for name, w in reading.weights.items():
-            edge = reading.graph.edge(name)
-            left, right = (
-                _widened(frames[node], span.shape[1]) if node in hidden else np.asarray(span)
-                for node, span in zip((edge.target, edge.source), spans[name], strict=True)
-            )
-            matrices[name] = left.T @ w @ right
-            outside[name] = _share(w - left @ matrices[name] @ right.T, w)
+    def one(reading: _Reading) -> tuple[_Arrays, _Shares]:
+        frames = reading.embedded()
+        matrices, outside = _within(reading, frames, ends)
+        if align and max(outside.values()) > 1e-6:
+            matrices, outside = _within(reading, reading.aligned(frames), ends)
         return matrices, outside
 
-    frames = reading.embedded()
-    matrices, outside = read(frames)
-    if align and max(outside.values()) > 1e-6:
-        matrices, outside = read(reading.aligned(frames))
-    return MatrixStrengths(net.graph, stacked(net.graph, matrices)), outside
+    matrices, outside = _each(net, u, v, one, size)
+    return MatrixStrengths(net.graph, _joined(net.graph, matrices, 2)), outside
+
+
+def _within(
+    reading: "_Reading", frames: _Frames, ends: dict[str, tuple[np.ndarray, ...]]
+) -> tuple[_Arrays, _Shares]:
+    """Matrices in the spans whose hidden sides are `frames`, and the shares outside."""
+    hidden = set(reading.order)
+    matrices, outside = {}, {}
+    for name, w in reading.weights.items():
+        edge = reading.graph.edge(name)
+        left, right = (
+            _widened(frames[node], span.shape[1]) if node in hidden else span
+            for node, span in zip((edge.target, edge.source), ends[name], strict=True)
+        )
+        matrices[name] = left.T @ w @ right
+        outside[name] = _share(w - left @ matrices[name] @ right.T, w)
+    return matrices, outside
+
+
+def _each(
+    net: GatedNetwork,
+    u: tuple[Array, ...],
+    v: tuple[Array, ...],
+    one: Callable[["_Reading"], tuple[_Arrays, _Shares]],
+    size: tuple[int, ...],
+) -> tuple[_Arrays, dict[str, float | np.ndarray]]:
+    """What `one` reads of each network, with the leading axes in front."""
+    weights = {name: np.asarray(w) for name, w in net.weights.items()}
+    lead = next(iter(weights.values())).shape[:-2]
+    rows: dict[str, list[np.ndarray]] = {name: [] for name in weights}
+    shares: dict[str, list[float]] = {name: [] for name in weights}
+    for index in np.ndindex(lead):
+        here = {name: w[index] for name, w in weights.items()}
+        if all(np.all(np.abs(w) < np.finfo(w.dtype).max ** _SOUND) for w in here.values()):
+            read, outside = one(_Reading(net.graph, here, u, v))
+        else:
+            read = dict.fromkeys(here, np.full(size, np.nan))
+            outside = dict.fromkeys(here, np.nan)
+        for name in here:
+            rows[name].append(read[name])
+            shares[name].append(outside[name])
+    if not lead:
+        return {name: row[0] for name, row in rows.items()}, {n: s[0] for n, s in shares.items()}
+    return (
+        {name: np.reshape(row, (*lead, *size)) for name, row in rows.items()},
+        {name: np.reshape(share, lead) for name, share in shares.items()},
+    )
+
+
+def _joined(graph: Graph, arrays: _Arrays, core: int) -> tuple[Array, ...]:
+    """One stack (..., edge, *shape) per bundle."""
+    groups = [[arrays[name] for name in bundle.edges] for bundle in graph.bundles]
+    return tuple(jnp.asarray(np.stack(group, axis=-1 - core)) for group in groups)
 
 
 def _share(rest: np.ndarray, whole: np.ndarray) -> float:
@@ -80,9 +141,8 @@ def _widened(frame: np.ndarray, size: int) -> np.ndarray:
 class _Reading:
     """A network beside the fixed frames of its inputs and outputs; hidden frames vary."""
 
-    def __init__(self, net: GatedNetwork, u: tuple[Array, ...], v: tuple[Array, ...]):
-        self.graph = net.graph
-        self.weights = {name: np.asarray(w) for name, w in net.weights.items()}
+    def __init__(self, graph: Graph, weights: _Arrays, u: tuple[Array, ...], v: tuple[Array, ...]):
+        self.graph, self.weights = graph, weights
         self.left: _Frames = {}
         self.right: _Frames = {}
         for bundle, us, vs in zip(self.graph.bundles, u, v, strict=True):

@@ -23,6 +23,7 @@ from gdln_jax._graph import Graph
 from gdln_jax._linalg import norm
 from gdln_jax._network.edges import per_edge
 from gdln_jax._network.gated import GatedNetwork, check_network
+from gdln_jax._network.pathways import Pathways, pathways
 from gdln_jax._ode import MAX_STEPS, Crossing, settings, smallest_entry, smallest_scale
 from gdln_jax._paths import path_statistics
 from gdln_jax._reduction.class_rules import what_sets_apart
@@ -32,6 +33,7 @@ from gdln_jax._reduction.flow import ReducedTrajectory, Strengths, solve_reduced
 from gdln_jax._reduction.loss import ModeData, mode_loss
 from gdln_jax._reduction.project import project, project_matrices
 from gdln_jax._reduction.quotient import REDUCED, Quotient, make_quotient
+from gdln_jax._reduction.reading import NEAR, DataSet, networks_of, run_of
 from gdln_jax._reduction.refusal import (
     check_finite,
     check_tied_clock,
@@ -51,6 +53,7 @@ from gdln_jax._reduction.strengths import (
 from gdln_jax._reduction.table import PathTable, path_table
 from gdln_jax._reduction.times import PathModes, crossing
 from gdln_jax._reduction.train import train
+from gdln_jax._solution import Trajectory
 from gdln_jax.rules import Rule
 
 # One number, one per mode, or edge -> either (coupled: or a matrix).
@@ -138,22 +141,34 @@ class Reduction(SeveralArrays, eqx.Module):
         return mode_loss(given, self.mode_data)
 
     def project(
-        self, net: GatedNetwork, *, align: bool = True
-    ) -> tuple[ModeStrengths | MatrixStrengths, dict[str, float]]:
-        """Return (b, misalignment per edge) of a network.
+        self, net: GatedNetwork | Trajectory | DataSet, *, align: bool = True
+    ) -> tuple[ModeStrengths | MatrixStrengths, dict[str, float | np.ndarray]]:
+        """Return (b, misalignment per edge) of a network, or of each one of a run.
 
         b_e = diag(R_t^T W_e R_s) and the misalignment is ||W_e - R_t diag(b_e) R_s^T|| / ||W_e||.
         Without `align` the hidden frames R are those of `embed`. Hidden frames are free, so with
         `align` those that suit `net` are looked for first (host code): an aligned network is
         recovered exactly, up to the free sign of each hidden mode, which is chosen so that what
         arrives there is positive; other networks are read in the frames that maximise the sum of
-        all strengths, the combination that grows. Follow a run with one call per time, or, from an
-        embedded start, with `read`, which compiles: modes keep their labels when values cross.
+        all strengths, the combination that grows. Modes keep their labels when values cross.
 
         A coupled reduction returns matrices R_t^T W_e R_s, and as misalignment the share of each
         W_e outside of their span.
+
+        Args:
+            net: a network; a stack of networks with leading axes; a run, whose models at all times
+                are read; or the data set of a `sweep` whose function returned a network or a run.
+                Leading axes (those of the sweep, then time) are kept.
+            align: look for hidden frames, for each network by itself.
+
+        Returns:
+            Strengths (..., mode) and shares (...) by edge; NaN where a run had failed. Cost: host
+            code, some milliseconds a network; from an embedded start `read` compiles.
+
+        Raises:
+            ValueError: a run without models, what is no network, or one of another graph.
         """
-        self._check_network(net)
+        net = self._network(networks_of(net, self.graph))
         if self.core is not None:
             return project_matrices(net, self.u, self.v, self.frames, align)
         return project(net, self.u, self.v, align)
@@ -175,7 +190,7 @@ class Reduction(SeveralArrays, eqx.Module):
         Raises:
             ValueError: what is no `GatedNetwork`, or one of another graph.
         """
-        self._check_network(net)
+        net = self._network(net)
         u, v = (self.u, self.v) if self.core is None else (self.core.u, self.core.v)
         kind = ModeStrengths if self.core is None else MatrixStrengths
         b = in_frames(kind, self.graph, u, net.stacks, v)
@@ -185,10 +200,52 @@ class Reduction(SeveralArrays, eqx.Module):
             outside.append(norm(w - inside, axis=(-2, -1)) / jnp.where(size > 0, size, 1))
         return b, {name: outside[k][..., i] for name, (k, i) in self.graph.slot.items()}
 
-    def _check_network(self, net: GatedNetwork) -> None:
+    def pathways(
+        self, run: Trajectory | ReducedTrajectory | DataSet, *, by: str = "path"
+    ) -> Pathways:
+        """Return the strengths of all pathways over a run, signs included.
+
+        Networks that started from `embed` (no edge with more than 1 % outside of its frames at the
+        first time, in every run of a batch) are read by `read`, others by `project`; the result's
+        `how` says which, its `outside` how much is not described.
+
+        Args:
+            run: of `gradient_flow` or `train`, with its models; of `solve` or `train` of this
+                reduction or its quotient; or the data set of a `sweep` that returned runs.
+            by: `"path"`, or `"route"` for one entry per pair of an input and an output node, the
+                sum over their paths, which are not listed.
+
+        Returns:
+            A mapping name -> (..., time, mode). Of a coupled reduction the diagonals of the
+            products of matrices.
+
+        Raises:
+            ValueError: as `project`; a run of another graph; more than 10,000 paths; under `jit`
+                or `vmap`, where the start cannot be seen (`read` works there).
+        """
+        if isinstance(run, ReducedTrajectory):
+            if run.b.graph != self.graph:
+                raise ValueError("the run has another graph than this reduction.")
+            return run.pathways(self, by=by)
+        models, ts = run_of(run, self.graph)
+        models = self._network(models)
+        if not is_concrete(models):
+            raise ValueError(
+                "pathways() looks at the start of a run and cannot run under jit or vmap: use "
+                "reduction.read(run.models) there, or call it on what the mapped function returned."
+            )
+        (b, outside), how = self.read(models), "read"
+        worst = _largest(outside)
+        if np.nanmax(worst[..., 0], initial=0.0) > NEAR:
+            (b, outside), how = self.project(models), "projected"
+            worst = _largest(outside)
+        return pathways(b, ts, by=by, how=how, modes=self.modes, outside=jnp.asarray(worst))
+
+    def _network(self, net: GatedNetwork) -> GatedNetwork:
         check_network(net)
         if net.graph != self.graph:
             raise ValueError("the network has another graph than this reduction.")
+        return net
 
     def solve(
         self,
@@ -504,6 +561,10 @@ class Reduction(SeveralArrays, eqx.Module):
             )
         kind = f"exact under ties, {len(self.ties)} classes of ties" if self.ties else "diagonal"
         return f"Reduction({groups}, {kind}, residual {self.residual:.1e})"
+
+
+def _largest(outside: Mapping[str, float | np.ndarray | Array]) -> np.ndarray:
+    return np.max([np.asarray(share) for share in outside.values()], axis=0)
 
 
 def _as_they_are(b: ModeStrengths) -> ModeStrengths:

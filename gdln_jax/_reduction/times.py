@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
 from gdln_jax._checks import check_positive_if_known, is_concrete
+from gdln_jax._network.pathways import product
 from gdln_jax._ode import Crossing, Settings, cross, known_array, smallest_entry
 from gdln_jax._reduction.flow import Strengths, velocity_of
-from gdln_jax._solution import SolveError, product
+from gdln_jax._solution import SolveError
 
 
 def crossing(
