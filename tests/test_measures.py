@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import gdln_jax as gdln
@@ -109,6 +110,7 @@ def test_singular_values_alone_under_jit_and_in_a_batch(shape):
 def test_singular_values_of_a_vector_are_refused(refused_plainly):
     refused_plainly("""
 import numpy as np
+import optax
 from gdln_jax import measures
 attempts = [(lambda: measures.singular_values(np.ones(3)), "w has shape (3,); give matrices")]
 """)
@@ -312,3 +314,87 @@ def test_mds_keeps_distances_and_embeds_all_times_together():
     np.testing.assert_array_equal(flat, measures.mds(points))
     with pytest.raises(ValueError, match=r"expected \(time, item, feature\)"):
         measures.mds(points[0])
+
+
+# ------------------------------------------------------------------ rich or lazy
+def test_richness_is_the_movement_of_kernel_and_weights_of_a_run(key):
+    graph = gdln.Graph.chain([3, 4, 2])
+    net = random_net(graph, key, 0.3)
+    data = gdln.GatedData({"x": np.eye(3)}, {"y": np.eye(3, 2)})
+    run = gdln.train(net, data, optimizer=optax.sgd(0.1), steps=3)
+    found = measures.richness(run, data, block=4)
+    before, after = (measures.empirical_ntk(n, data) for n in (net, run.final))
+    change, alignment = measures.kernel_movement(before, after)
+    assert found.kernel_change == pytest.approx(float(change), rel=1e-12)
+    assert found.kernel_alignment == pytest.approx(float(alignment), rel=1e-12)
+    assert found.weight_change == pytest.approx(float(measures.weight_movement(net, run.final)))
+    short = eqx.tree_at(lambda r: r.models, run, None)
+    again = measures.richness(short, data, start=net, block=4)
+    np.testing.assert_allclose(again, found, rtol=1e-12)
+    both = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), run)
+    mapped = jax.vmap(lambda r: measures.richness(r, data))(both)
+    np.testing.assert_allclose(mapped.kernel_change, 2 * [found.kernel_change], rtol=1e-12)
+    assert "batch" not in repr(found)
+    with pytest.raises(ValueError, match="of a batch, compare"):
+        _ = mapped.regime
+
+
+def test_the_words_rich_between_and_lazy_are_those_of_the_recipe():
+    """Medians of recipe `initialisation`: sigma_0 = 0.6 and 1 at 64 units, 4 at 512."""
+    rich, between, lazy = (
+        measures.Richness(*map(jnp.asarray, row))
+        for row in ((172.8, 0.57, 1.49), (22.3, 0.59, 0.83), (0.0545, 0.9987, 0.07))
+    )
+    assert [one.regime for one in (rich, between, lazy)] == ["rich", "between", "lazy"]
+    assert "rich: kernel change 173 (lazy below 0.2, rich above 100)" in repr(rich)
+    turned = lazy._replace(kernel_alignment=jnp.asarray(0.97))
+    assert turned.regime == "between"
+
+
+def test_small_weights_are_rich_and_wide_large_ones_lazy(key):
+    graph = gdln.Graph.chain([2, 200, 1])
+    data = gdln.GatedData({"x": np.eye(2)}, {"y": np.array([[1.0], [-0.5]])})
+    for scale, rate, word in ((0.001, 0.3, "rich"), (0.5, 0.005, "lazy")):
+        net = random_net(graph, key, scale)
+        run = gdln.train(net, data, optimizer=optax.sgd(rate), steps=200)
+        assert run.losses[-1] < 1e-9
+        assert measures.richness(run, data).regime == word
+
+
+def test_pairs_have_names(routing, key):
+    x, y = routing.meta["base"]
+    errors = measures.zero_shot_error(random_net(routing.graph, key), x, y, routing.meta["pattern"])
+    assert errors == (errors.trained, errors.untrained)
+    moved = measures.kernel_movement(jnp.eye(2), 3 * jnp.eye(2))
+    assert moved == (moved.change, moved.alignment)
+    cosines = measures.singular_vector_alignment(jnp.eye(2), jnp.eye(2), jnp.eye(2))
+    assert cosines[1] is cosines.right
+
+
+def test_swapped_arguments_are_refused(refused_plainly):
+    refused_plainly("""
+import jax, numpy as np, optax, gdln_jax as gdln
+from gdln_jax import measures as m
+task = gdln.tasks.routing(3, 2, width=5)
+(x, y), pattern = task.meta["base"], task.meta["pattern"]
+net = gdln.GatedNetwork.init(task.graph, gdln.init.normal(0.3), key=jax.random.key(0))
+run = gdln.train(net, task.data, optimizer=optax.sgd(0.1), steps=2, keep_models=False)
+two = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), run)
+w, u, v = np.ones((5, 3)), np.eye(5, 2), np.eye(3, 2)
+attempts = [
+    (lambda: m.richness(task.data, run), "run is a GatedData; the run comes first"),
+    (lambda: m.richness(net, task.data), "run is a GatedNetwork"),
+    (lambda: m.richness(run, run), "data is a Trajectory"),
+    (lambda: m.richness(run, task.data), "pass start="),
+    (lambda: m.richness(two, task.data, start=net), "map over it"),
+    (lambda: m.zero_shot_error(net, y, x, pattern), "inputs (n, 4) first and targets (n, 7)"),
+    (lambda: m.route_errors(net, x, y[:2]), "y (2, 7)"),
+    (lambda: m.zero_shot_error(net, x, y, pattern[:2]), "pattern has shape (2, 3)"),
+    (lambda: m.mode_strengths(w, v, u), "u is (target, mode) and comes first"),
+    (lambda: m.frame_distance(u, v, w), "u is (target, mode) and comes first"),
+    (lambda: m.singular_vector_alignment(w, v, u), "u is (target, mode) and comes first"),
+    (lambda: m.mode_strengths(w, u[:, :1], v), "u has 1 modes and v has 2"),
+    (lambda: m.kernel_movement(np.eye(2), np.eye(3)), "before has shape (2, 2) and after (3, 3)"),
+    (lambda: m.weight_movement(net, run), "before (GatedNetwork) and after (Trajectory) differ"),
+]
+""")

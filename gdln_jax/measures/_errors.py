@@ -5,6 +5,7 @@ that predicts zero gets, averaged over routes.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -62,11 +63,28 @@ def route_errors(
 
     Where `y` is 0 everywhere, as in `relative_error`. O(inputs x |x| x edges) for the maps and
     O(routes n |x| |y|) for the errors.
+
+    Raises:
+        ValueError: `x` or `y` of other widths than the network's, as when they are swapped.
     """
     x, y = jnp.asarray(x), jnp.asarray(y)
-    prediction = jnp.einsum("ijyx,nx->ijny", input_output_maps(net), x)
+    maps = input_output_maps(net)
+    sizes = maps.shape[:1:-1]
+    if x.ndim != 2 or y.ndim != 2 or (x.shape[1], y.shape[1]) != sizes or len(x) != len(y):
+        raise ValueError(
+            f"x has shape {x.shape} and y {y.shape}; this network wants inputs (n, {sizes[0]}) "
+            f"first and targets (n, {sizes[1]}) second."
+        )
+    prediction = jnp.einsum("ijyx,nx->ijny", maps, x)
     missed = jnp.sum(jnp.square(y[None, None] - prediction), axis=(2, 3))
     return quotient(missed, jnp.full_like(missed, jnp.sum(jnp.square(y))), at_zero=missed)
+
+
+class ZeroShotError(NamedTuple):
+    """Mean relative errors on the trained and on the untrained routes; unpacks as that pair."""
+
+    trained: Float[Array, ""]
+    untrained: Float[Array, ""]
 
 
 def zero_shot_error(
@@ -74,20 +92,28 @@ def zero_shot_error(
     x: Float[ArrayLike, "n x"],
     y: Float[ArrayLike, "n y"],
     pattern: ArrayLike,
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
+) -> ZeroShotError:
     """Relative error averaged over the trained and over the untrained routes of `pattern`.
 
     `pattern` is the 0/1 matrix (inputs, outputs) of trained routes, `task.meta["pattern"]`. With
     targets that no linear map reaches, pass the best linear prediction as `y`: then 0 means "as
     good as a network can be". An average over no route is NaN, with derivative 0.
+
+    Raises:
+        ValueError: as `route_errors`; a pattern of another shape than (inputs, outputs).
     """
     errors = route_errors(net, x, y)
     trained = jnp.asarray(pattern, errors.dtype)
+    if trained.shape != errors.shape:
+        raise ValueError(
+            f"pattern has shape {trained.shape}; this network has (inputs, outputs) = "
+            f"{errors.shape}."
+        )
 
     def mean(chosen: Array) -> Array:
         return quotient(jnp.sum(errors * chosen), jnp.sum(chosen), at_zero=jnp.nan)
 
-    return mean(trained), mean(1 - trained)
+    return ZeroShotError(mean(trained), mean(1 - trained))
 
 
 def error_by_group(

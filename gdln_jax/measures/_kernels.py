@@ -5,6 +5,7 @@ one transposed and one forward linearised pass.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -36,6 +37,15 @@ def empirical_ntk(
         block: rows of the kernel made at a time. Memory is the kernel, (n k)^2 numbers, and `block`
             times the weights; the cost is 2 n k passes through the network.
     """
+    row, unit = _kernel_rows(model, data, readout)
+    kernel = jax.lax.map(row, unit, batch_size=block)
+    return kernel.reshape(*unit.shape[1:], *unit.shape[1:])
+
+
+def _kernel_rows(
+    model: PyTree, data: PyTree, readout: Callable[[PyTree], Array] | None
+) -> tuple[Callable[[Array], Array], Array]:
+    """A row (n, k) of the kernel for a direction (n, k) of outputs, and all unit directions."""
     check_predicts(model)
     moving, still = eqx.partition(model, eqx.is_inexact_array)
     read = _side_by_side if readout is None else readout
@@ -55,9 +65,7 @@ def empirical_ntk(
         (gradient,) = backward(direction)
         return forward(gradient)
 
-    unit = jnp.eye(value.size, dtype=value.dtype).reshape(value.size, *value.shape)
-    kernel = jax.lax.map(row, unit, batch_size=block)
-    return kernel.reshape(*value.shape, *value.shape)
+    return row, jnp.eye(value.size, dtype=value.dtype).reshape(value.size, *value.shape)
 
 
 def _side_by_side(outputs: PyTree) -> Array:
@@ -87,27 +95,59 @@ def kernel_distance(a: ArrayLike, b: ArrayLike) -> Float[Array, ""]:
     return 1 - kernel_alignment(a, b)
 
 
-def kernel_movement(before: ArrayLike, after: ArrayLike) -> tuple[Float[Array, ""], Array]:
-    """How far a kernel moved: (relative Frobenius change, alignment).
+class KernelMovement(NamedTuple):
+    """How far a kernel moved; unpacks as (change, alignment).
 
-    ||after - before||_F / ||before||_F counts growth, the alignment only rotation. Lazy training
-    leaves the first at 0; rich training makes it large. From a kernel that is 0 the change is
-    ||after||_F itself. Where nothing has moved the derivative of the change is 0.
+    - `change`: ||after - before||_F / ||before||_F, which counts growth.
+    - `alignment`: cosine of both kernels, which counts rotation only.
+    """
+
+    change: Float[Array, ""]
+    alignment: Float[Array, ""]
+
+
+def kernel_movement(before: ArrayLike, after: ArrayLike) -> KernelMovement:
+    """How far a kernel moved: its relative Frobenius change, and its alignment with the start.
+
+    Lazy training leaves the first at 0; rich training makes it large. From a kernel that is 0 the
+    change is ||after||_F itself. Where nothing has moved the derivative of the change is 0. The
+    change is not symmetric, so name the arguments; `richness(run, data)` takes both from a run.
+
+    Raises:
+        ValueError: kernels of different shapes.
     """
     before, after = jnp.asarray(before), jnp.asarray(after)
+    if before.shape != after.shape:
+        raise ValueError(
+            f"before has shape {before.shape} and after {after.shape}; compare kernels of the same "
+            "examples and outputs."
+        )
     change = norm(after - before)
-    return quotient(change, norm(before), at_zero=change), kernel_alignment(before, after)
+    relative = quotient(change, norm(before), at_zero=change)
+    return KernelMovement(relative, kernel_alignment(before, after))
 
 
 def weight_movement(before: PyTree, after: PyTree) -> Float[Array, ""]:
     """Relative change ||W(t) - W(0)|| / ||W(0)|| over all weights of a model (any pytree).
 
-    From weights that are all 0 it is ||W(t)|| itself. At the start it is 0 with derivative 0.
+    From weights that are all 0 it is ||W(t)|| itself. At the start it is 0 with derivative 0. It is
+    not symmetric, so name the arguments; `richness(run, data)` takes both from a run.
+
+    Raises:
+        ValueError: models of different structure or shapes.
     """
 
     def size(tree: PyTree) -> Array:
         return norm(jnp.stack([norm(leaf) for leaf in jax.tree.leaves(tree)]))
 
     old, new = (eqx.filter(tree, eqx.is_inexact_array) for tree in (before, after))
+    kinds = [
+        (jax.tree.structure(tree), [w.shape for w in jax.tree.leaves(tree)]) for tree in (old, new)
+    ]
+    if kinds[0] != kinds[1]:
+        raise ValueError(
+            f"before ({type(before).__name__}) and after ({type(after).__name__}) differ in "
+            "structure or shapes; compare one model at two times."
+        )
     moved = size(jax.tree.map(jnp.subtract, new, old))
     return quotient(moved, size(old), at_zero=moved)

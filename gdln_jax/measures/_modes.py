@@ -21,8 +21,27 @@ def mode_strengths(
     u: Float[ArrayLike, "*batch target mode"],
     v: Float[ArrayLike, "*batch source mode"],
 ) -> Float[Array, "*batch mode"]:
-    """Strengths diag(U^T W V) of a weight matrix, or a batch of them, in given frames."""
-    return jnp.einsum("...tm,...ts,...sm->...m", jnp.asarray(u), jnp.asarray(w), jnp.asarray(v))
+    """Strengths diag(U^T W V) of a weight matrix, or a batch of them, in given frames.
+
+    Raises:
+        ValueError: frames that do not fit `w`, as when `u` and `v` are swapped. Of a square matrix
+            no shape tells: name them.
+    """
+    w, u, v = _in_frames(w, u, v)
+    return jnp.einsum("...tm,...ts,...sm->...m", u, w, v)
+
+
+def _in_frames(w: ArrayLike, u: ArrayLike, v: ArrayLike) -> tuple[Array, Array, Array]:
+    """The matrix and its frames as arrays; `ValueError` where they do not fit."""
+    w, u, v = (jnp.asarray(a) for a in (w, u, v))
+    if min(w.ndim, u.ndim, v.ndim) < 2 or w.shape[-2:] != (u.shape[-2], v.shape[-2]):
+        raise ValueError(
+            f"w has shape {w.shape}, u {u.shape} and v {v.shape}; w is (target, source), so u is "
+            "(target, mode) and comes first, v is (source, mode)."
+        )
+    if u.shape[-1] != v.shape[-1]:
+        raise ValueError(f"u has {u.shape[-1]} modes and v has {v.shape[-1]}; give the same.")
+    return w, u, v
 
 
 def frame_distance(
@@ -36,7 +55,7 @@ def frame_distance(
     With the default it is the part of W that the frames do not hold: 0 on the aligned manifold,
     where its derivative is 0 by convention.
     """
-    w, u, v = (jnp.asarray(a) for a in (w, u, v))
+    w, u, v = _in_frames(w, u, v)
     b = mode_strengths(w, u, v) if b is None else jnp.asarray(b)
     return norm(w - jnp.einsum("...tm,...m,...sm->...ts", u, b, v), axis=(-2, -1))
 
@@ -89,11 +108,18 @@ def _(*_):
     )
 
 
+class VectorAlignment(NamedTuple):
+    """Cosines with the left and with the right singular vectors, (mode,); unpacks as that pair."""
+
+    left: Float[Array, " mode"]
+    right: Float[Array, " mode"]
+
+
 def singular_vector_alignment(
     w: Float[ArrayLike, "target source"],
     u: Float[ArrayLike, "target mode"],
     v: Float[ArrayLike, "source mode"],
-) -> tuple[Float[Array, " mode"], Float[Array, " mode"]]:
+) -> VectorAlignment:
     """Cosines between a map's singular vectors and the data's, (left, right), one per data mode.
 
     `left` is the cosine of W v with u, `right` of W^T u with v, where (u, v) are singular vectors
@@ -101,10 +127,11 @@ def singular_vector_alignment(
     repeated singular values, where any basis of the common space will do. 0, with derivative 0,
     where W takes the direction to 0.
     """
-    w, u, v = (jnp.asarray(a) for a in (w, u, v))
+    w, u, v = _in_frames(w, u, v)
     forward, backward = w @ v, w.T @ u
     inner = jnp.sum(u * forward, axis=0)
-    return quotient(inner, norm(forward, axis=0)), quotient(inner, norm(backward, axis=0))
+    forward, backward = norm(forward, axis=0), norm(backward, axis=0)
+    return VectorAlignment(quotient(inner, forward), quotient(inner, backward))
 
 
 def subspace_alignment(
