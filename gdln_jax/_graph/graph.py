@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from gdln_jax._checks import MAKE_A_MODEL, Instead, Mistakable, check_integer, listed, suggest
+from gdln_jax._graph.drawing import draw
+from gdln_jax._graph.html import panel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,6 +285,9 @@ class Graph(Mistakable):
                 yield from self._paths_from(edge.target, here)
             else:
                 yield here
+
+    def _repr_html_(self) -> str:
+        return panel(repr(self), draw(self))
 
     def __repr__(self) -> str:
         shown = listed([f"{n}:{w}" for n, w in self._nodes]).replace("'", "")

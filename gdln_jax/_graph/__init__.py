@@ -1,0 +1,6 @@
+"""Architecture graphs, their paths and their drawing in notebooks."""
+
+from gdln_jax._graph.graph import Bundle as Bundle
+from gdln_jax._graph.graph import Edge as Edge
+from gdln_jax._graph.graph import Graph as Graph
+from gdln_jax._graph.graph import NodeClass as NodeClass
