@@ -42,13 +42,17 @@ class TestGraph:
         width, height = float(drawing.get("width")), float(drawing.get("height"))
         found = boxes(tree)
         for i, (x, y, w, h) in enumerate(found):
-            assert x >= 0 and y >= 0 and x + w <= width and y + h <= height
+            assert x >= 0
+            assert y >= 0
+            assert x + w <= width
+            assert y + h <= height
             for u, v, s, t in found[:i]:
                 assert x >= u + s or u >= x + w or y >= v + t or v >= y + h
 
     def test_every_node_and_edge_has_its_title(self):
         titles = {title.text for title in parsed(SKIPS).iter(f"{SVG}title")}
-        assert "skip: 7 x 4" in titles and "x: input node, 4 units" in titles
+        assert "skip: 7 x 4" in titles
+        assert "x: input node, 4 units" in titles
         assert len(titles) == len(SKIPS.nodes) + len(SKIPS.edges)
 
     def test_an_edge_that_skips_a_level_passes_between_its_nodes(self):

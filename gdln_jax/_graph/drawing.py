@@ -6,7 +6,7 @@ passes between the nodes, and every level is ordered by the mean place of what f
 
 import html
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gdln_jax._graph.html import svg
 
@@ -19,6 +19,7 @@ _LONGEST = 16  # characters of a name
 _Spot = str | tuple[str, int]
 
 
+@runtime_checkable
 class _Edge(Protocol):
     """What of an `Edge` is drawn."""
 
@@ -30,6 +31,7 @@ class _Edge(Protocol):
     def target(self) -> str: ...
 
 
+@runtime_checkable
 class _Graph(Protocol):
     """What of a `Graph` is drawn."""
 
