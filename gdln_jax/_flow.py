@@ -12,8 +12,8 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from gdln_jax._checks import check_positive_if_known
 from gdln_jax._data.boundary import check_model
 from gdln_jax._data.schedule import Schedule, at_time
-from gdln_jax._network.edges import per_edge
-from gdln_jax._network.gated import GatedNetwork
+from gdln_jax._network.edges import per_parameter
+from gdln_jax._network.gated import GatedNetwork, along_time, learning
 from gdln_jax._network.losses import arranged, check_loss, mse, one_number
 from gdln_jax._ode import (
     MAX_STEPS,
@@ -144,7 +144,7 @@ def _clock(
             f"tau is a mapping, which needs a GatedNetwork with edges, and model is a "
             f"{type(model).__name__}; pass one number."
         )
-    return per_edge(model.graph, tau, "tau", core=2)
+    return per_parameter(model.graph, tau, "tau", core=2)
 
 
 @eqx.filter_jit
@@ -159,14 +159,14 @@ def _solve(
     keep: bool,
     meter: diffrax.AbstractProgressMeter,
 ) -> tuple[Trajectory, Array]:
-    moving, still = eqx.partition(model, eqx.is_inexact_array)
+    moving, still = eqx.partition(model, learning(model))
 
     def value(here: PyTree, data: object, t: Array) -> Array:
         return one_number(loss(here, at_time(data, t)))
 
     def velocity(t: Array, y: PyTree, args: tuple[object, PyTree]) -> PyTree:
         data, clock = args
-        gradient = eqx.filter_grad(value)(eqx.combine(y, still), data, t)
+        gradient = jax.grad(lambda y: value(eqx.combine(y, still), data, t))(y)
         leaves, structure = jax.tree.flatten(gradient)
         clocks = clock if isinstance(clock, tuple) else (clock,) * len(leaves)
         return structure.unflatten([-g / t for g, t in zip(leaves, clocks, strict=True)])
@@ -189,7 +189,7 @@ def _solve(
         losses=losses,
         status=status,
         stats={k: run.stats[k] for k in ("num_accepted_steps", "num_rejected_steps")},
-        models=eqx.combine(models, still) if keep else None,
+        models=eqx.combine(models, along_time(still, len(ts))) if keep else None,
         final=eqx.combine(run.final, still),
         measured=measured,
     )

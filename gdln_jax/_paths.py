@@ -107,6 +107,9 @@ def path_sum_gradient(
     $\sum_{p \ni e} W_{\bar t(p,e)}^T [\Sigma^{yx}(p) - \sum_j W_j \Sigma^x(j,p)]
     W_{\bar s(p,e)}^T$.
 
+    Of tied edges the result is keyed by parameter: the sum over the uses of its array, transposed
+    where it is used transposed, and 0 for frozen ones (BEYOND 9.1).
+
     Raises:
         ValueError: when `net` and `stats` belong to different graphs.
     """
@@ -131,7 +134,13 @@ def path_sum_gradient(
             if i > 0:
                 term = term @ _product([weights[earlier] for earlier in p[:i]]).T
             gradient[name] = gradient[name] + term
-    return gradient
+    if not net.graph.tied:
+        return gradient
+    total = {name: jnp.zeros_like(w) for name, w in net.parameters.items()}
+    for name in net.graph.trainable:
+        for edge, transposed in net.graph.uses[name]:
+            total[name] += gradient[edge].T if transposed else gradient[edge]
+    return total
 
 
 def _product(matrices: list[Array]) -> Array:

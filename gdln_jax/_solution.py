@@ -19,7 +19,7 @@ from gdln_jax._checks import Instead, is_concrete
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.schedule import Schedule
 from gdln_jax._network.edges import EdgeArrays
-from gdln_jax._network.gated import GatedNetwork
+from gdln_jax._network.gated import GatedNetwork, learning
 from gdln_jax._network.pathways import Pathways, product
 from gdln_jax._network.recorded import data_set
 
@@ -308,13 +308,14 @@ def warn_of_plateau(
         parts = [(known[np.array([0, -1])], data)]
     if not all(_flat(part, float(part[0])) for part, _ in parts):
         return
-    silent = jax.tree.map(lambda w: jnp.zeros_like(w) if eqx.is_inexact_array(w) else w, model)
+    moving, still = eqx.partition(model, learning(model))
+    silent = eqx.combine(jax.tree.map(jnp.zeros_like, moving), still)
     nothing = 0.0
     for part, there in parts:
         nothing = float(eqx.filter_jit(loss)(silent, there))
         if not _flat(part, nothing):
             return
-    if all(not np.any(w) for w in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))):
+    if not any(np.any(w) for w in jax.tree.leaves(moving)):
         why = (
             "All initial weights are 0, a stationary point that gradients never leave: draw them, "
             "for example gdln.GatedNetwork.init(graph, gdln.init.orthogonal(0.1), key=key)"

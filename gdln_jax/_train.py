@@ -15,6 +15,7 @@ from gdln_jax._checks import check_integer, is_concrete
 from gdln_jax._data.boundary import check_model, check_random_key
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.schedule import Schedule, at_time
+from gdln_jax._network.gated import along_time, learning
 from gdln_jax._network.losses import arranged, check_loss, mse, one_number
 from gdln_jax._scan import (
     apply_gradient,
@@ -231,7 +232,7 @@ def _train(
     start: Array,
     settings: Settings,
 ) -> Trajectory:
-    moving, still = eqx.partition(model, eqx.is_inexact_array)
+    moving, still = eqx.partition(model, learning(model))
     measure = settings.measure
 
     def value(y: PyTree, here: object) -> Array:
@@ -273,7 +274,7 @@ def _train(
         losses=jnp.where(fine, run.losses, jnp.nan),
         status=jnp.where(jnp.all(fine), OK, DIVERGED),
         stats={},
-        models=eqx.combine(models, still) if settings.keep else None,
+        models=eqx.combine(models, along_time(still, len(fine))) if settings.keep else None,
         final=eqx.combine(run.final, still),
         measured=measured,
         optimizer_state=run.state,
@@ -282,12 +283,12 @@ def _train(
 
 def _needed(model: PyTree, optimizer: optax.GradientTransformation) -> Callable[..., dict]:
     """What `resume` is compared with, see `check_resume`."""
-    moving = eqx.filter(model, eqx.is_inexact_array)
+    moving = eqx.filter(model, learning(model))
 
     def pairs(resume: Trajectory) -> dict[str, tuple[PyTree, PyTree]]:
         state = jax.eval_shape(lambda y: initial_state(optimizer, y), moving)
         return {
-            "model": (moving, eqx.filter(resume.final, eqx.is_inexact_array)),
+            "model": (moving, eqx.filter(resume.final, learning(resume.final))),
             "optimizer": (state, resume.optimizer_state),
         }
 
@@ -345,7 +346,7 @@ def _lost_share(
     optimizer: optax.GradientTransformation,
     loss: Callable[..., Array],
 ) -> Array:
-    moving, still = eqx.partition(model, eqx.is_inexact_array)
+    moving, still = eqx.partition(model, learning(model))
 
     def value(y: PyTree) -> Array:
         return one_number(loss(eqx.combine(y, still), data))

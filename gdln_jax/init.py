@@ -1,8 +1,8 @@
 """Initial weights. Each docstring says which initial amplitude b(0) it gives.
 
-An initialiser is a function `(graph, key) -> weights`. Random ones give each edge a key derived
-from the edge's name, so that no two edges share weights and adding an edge leaves the others as
-they were.
+An initialiser is a function `(graph, key) -> weights`. Random ones give each parameter (each edge,
+or class of tied edges) a key derived from its name, so that no two share weights and adding an edge
+leaves the others as they were.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from gdln_jax._checks import check_keys
 from gdln_jax._data.arrays import real_array
 from gdln_jax._data.boundary import check_random_key
-from gdln_jax._graph import Bundle, Graph
+from gdln_jax._graph import Graph
 from gdln_jax._linalg import balanced_pair, random_orthogonal
 
 Initialiser = Callable[[Graph, PRNGKeyArray], Any]
@@ -49,28 +49,29 @@ class RandomInitialiser:
     scale: Any
 
     def __call__(self, graph: Graph, key: PRNGKeyArray) -> tuple[Array, ...]:
-        """Return one stack of weights per bundle of the graph."""
+        """Return one stack of weights per store of the graph (without ties, per bundle)."""
         check_random_key(key)
         sample = _orthogonal if self.kind == "orthogonal" else jax.random.normal
         return tuple(
-            self._scales(graph, bundle) * _draw(key, _words(bundle.edges), sample, bundle.shape)
-            for bundle in graph.bundles
+            self._scales(graph, store.names) * _draw(key, _words(store.names), sample, store.shape)
+            for store in graph.stores
         )
 
-    def _scales(self, graph: Graph, bundle: Bundle) -> Array:
+    def _scales(self, graph: Graph, names: tuple[str, ...]) -> Array:
         if not isinstance(self.scale, Mapping):
-            return self.scale_of(graph, bundle.edges[0])
-        return jnp.stack([self.scale_of(graph, name) for name in bundle.edges])[:, None, None]
+            return self.scale_of(graph, names[0])
+        return jnp.stack([self.scale_of(graph, name) for name in names])[:, None, None]
 
     def scale_of(self, graph: Graph, name: str) -> Array:
-        """Return the factor of one edge's weights: their standard deviation, or the gain."""
+        """Return the factor of one parameter's array: its standard deviation, or the gain."""
         scale = self.scale
         if isinstance(scale, Mapping):
-            check_keys(scale, graph.edge_index, "std", "an edge of the graph")
+            kind = "a parameter of the graph" if graph.tied else "an edge of the graph"
+            check_keys(scale, graph.parameters, "std", kind)
             if name not in scale:
                 raise ValueError(f"std lacks edge {name!r}; a mapping needs one number per edge.")
             scale = scale[name]
-        factor = math.sqrt(2 / sum(graph.shape(name))) if self.kind == "xavier" else 1.0
+        factor = math.sqrt(2 / sum(graph.parameters[name])) if self.kind == "xavier" else 1.0
         return jnp.asarray(scale) * factor
 
 
@@ -132,7 +133,7 @@ def decoupled(reduction: _Embeds, scale: ArrayLike | Mapping[str, ArrayLike]) ->
             raise ValueError(
                 "the reduction was made for another graph; reduce this graph with its data first."
             )
-        return reduction.embed(scale).weights
+        return reduction.embed(scale).parameters
 
     return initialise
 
@@ -163,6 +164,11 @@ def balanced(lam: float | int = 0.0, *, scale: ArrayLike = 1.0) -> Initialiser:
 
     def initialise(graph: Graph, key: PRNGKeyArray) -> dict[str, Array]:
         check_random_key(key)
+        if graph.tied:
+            raise ValueError(
+                "init.balanced draws frames and factors for every node, which tied or frozen edges "
+                "cannot all have: use init.normal, init.orthogonal, or init.decoupled."
+            )
         if len(graph.edges) == 2 and len(graph.nodes) == 3 and len(graph.hidden) == 1:
             (hidden,) = graph.hidden
             first, second = graph.incoming[hidden][0].name, graph.outgoing[hidden][0].name

@@ -125,7 +125,7 @@ def reference() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def reference_beyond() -> dict[str, Any]:
-    """The same for what goes beyond the papers: `noise`."""
+    """The same for what goes beyond the papers: `noise`, `optimisers`, `tied`."""
     path = CHECKOUT / "tests" / "reference_beyond.json"
     return json.loads(path.read_text(encoding="utf-8"))
 

@@ -8,6 +8,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 from gdln_jax._checks import MAKE_A_MODEL, Instead, Mistakable, check_integer, listed, suggest
 from gdln_jax._graph.drawing import draw
@@ -40,6 +41,30 @@ class Bundle:
         return self.target[1], self.source[1]
 
 
+@dataclasses.dataclass(frozen=True)
+class Store:
+    """Parameters of one shape that are kept as one stack, all trainable or all frozen."""
+
+    names: tuple[str, ...]
+    shape: tuple[int, int]
+    frozen: bool = False
+
+
+class Home(NamedTuple):
+    """Where an array is kept: the store, the position in its stack, whether its transpose is."""
+
+    store: int
+    position: int
+    transposed: bool
+
+
+class Use(NamedTuple):
+    """An edge whose matrix is the array of a parameter, or its transpose."""
+
+    edge: str
+    transposed: bool
+
+
 @dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class Graph(Mistakable):
     """A directed acyclic graph of layers: the architecture of a gated deep linear network.
@@ -50,6 +75,10 @@ class Graph(Mistakable):
             `"source->target"`; parallel edges need names of their own.
         inputs: the input nodes, an optional declaration that is checked against the edges.
         outputs: the output nodes, likewise.
+        shared: tied weights: class name -> the edges that share one array P, each `"e"` (its matrix
+            is P) or `"e^T"` (its matrix is the transpose of P). The orientation matters for square
+            matrices too.
+        frozen: parameters (classes, or edges outside of all classes) that training never moves.
 
     Input nodes are those without an incoming edge, output nodes those without an outgoing one,
     all others are hidden. Skip connections and parallel edges are allowed. A hidden node that
@@ -59,10 +88,12 @@ class Graph(Mistakable):
     Raises:
         ValueError: that names the node or edge for a cycle, an unknown node, a width below 1, a
             name used twice, a node without any edge, a self-loop, a graph without edges, or ends
-            that differ from the declared ones.
+            that differ from the declared ones; for tied edges whose shapes differ, an edge in two
+            classes, an unknown one, a name that stands for two things, or nothing left to train.
 
     ```python
     Graph({"x": 4, "h": 64, "y": 7}, [("x", "h"), ("h", "y")])
+    Graph({"x": 4, "h": 2, "y": 4}, [("x", "h"), ("h", "y")], shared={"W": ["x->h", "h->y^T"]})
     ```
     """
 
@@ -70,6 +101,9 @@ class Graph(Mistakable):
 
     _nodes: tuple[tuple[str, int], ...]
     _edges: tuple[Edge, ...]
+    # Defaults of the class, so that pickles of graphs without them load.
+    _shared: tuple[tuple[str, tuple[Use, ...]], ...] = ()
+    _frozen: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -78,6 +112,8 @@ class Graph(Mistakable):
         *,
         inputs: Sequence[str] | None = None,
         outputs: Sequence[str] | None = None,
+        shared: Mapping[str, Sequence[str]] | None = None,
+        frozen: Sequence[str] = (),
     ):
         if not isinstance(nodes, Mapping):
             raise ValueError(
@@ -101,10 +137,14 @@ class Graph(Mistakable):
         _topological_order(tuple(nodes), checked_edges)
         _check_declared(inputs, self.inputs, "inputs", "incoming")
         _check_declared(outputs, self.outputs, "outputs", "outgoing")
+        if shared:
+            object.__setattr__(self, "_shared", _checked_classes(self, shared))
+        if frozen:
+            object.__setattr__(self, "_frozen", _checked_frozen(self, frozen))
 
     @functools.cached_property
     def _hash(self) -> int:
-        return hash((self._nodes, self._edges))
+        return hash((self._nodes, self._edges, self._shared, self._frozen))
 
     def __hash__(self) -> int:
         # Large graphs are hashed at every compiled call: once is enough.
@@ -115,11 +155,11 @@ class Graph(Mistakable):
             return True
         if not isinstance(other, Graph) or self._hash != other._hash:
             return False
-        return self._nodes == other._nodes and self._edges == other._edges
+        return self.__getstate__() == other.__getstate__()
 
     def __getstate__(self) -> dict[str, object]:
         # Not the cached views: they cannot be pickled, and hashes differ between processes.
-        return {"_nodes": self._nodes, "_edges": self._edges}
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     @classmethod
     def chain(cls, widths: Sequence[int]) -> "Graph":
@@ -152,9 +192,92 @@ class Graph(Mistakable):
     def parameters(self) -> Mapping[str, tuple[int, int]]:
         """Parameter name -> shape of its array: what initialisers draw and training moves.
 
-        Every edge is a parameter of its own, of the same name.
+        A parameter is a class of tied edges, or an edge outside of all classes, of the same name.
+        They come in the order of their first edges.
         """
-        return MappingProxyType({edge.name: self.shape(edge.name) for edge in self._edges})
+        shapes: dict[str, tuple[int, int]] = {}
+        for edge in self._edges:
+            name, transposed = self.parameter_of[edge.name]
+            target, source = self.shape(edge.name)
+            shapes.setdefault(name, (source, target) if transposed else (target, source))
+        return MappingProxyType(shapes)
+
+    @functools.cached_property
+    def parameter_of(self) -> Mapping[str, tuple[str, bool]]:
+        """Edge name -> (parameter, whether the edge's matrix is the transpose of its array)."""
+        own = {edge.name: (edge.name, False) for edge in self._edges}
+        own |= {use.edge: (name, use.transposed) for name, uses in self._shared for use in uses}
+        return MappingProxyType(own)
+
+    @functools.cached_property
+    def uses(self) -> Mapping[str, tuple[Use, ...]]:
+        """Parameter name -> its uses, each (edge, transposed), in the order of the edges."""
+        groups: dict[str, list[Use]] = {}
+        for edge, (name, transposed) in self.parameter_of.items():
+            groups.setdefault(name, []).append(Use(edge, transposed))
+        return MappingProxyType({name: tuple(uses) for name, uses in groups.items()})
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """Parameters that training never moves, in the order of `parameters`."""
+        return self._frozen
+
+    @functools.cached_property
+    def trainable(self) -> tuple[str, ...]:
+        """The other parameters."""
+        return tuple(name for name in self.parameters if name not in self._frozen)
+
+    @functools.cached_property
+    def moving(self) -> tuple[str, ...]:
+        """Trainable parameters in the order of `stores`: without ties, edges by bundle."""
+        return tuple(name for store in self.stores if not store.frozen for name in store.names)
+
+    @property
+    def tied(self) -> bool:
+        """Whether any class of edges is shared, or any parameter frozen."""
+        return bool(self._shared or self._frozen)
+
+    @functools.cached_property
+    def stores(self) -> tuple[Store, ...]:
+        """Parameters that are kept as one stack: all trainable stores, then the frozen ones.
+
+        A parameter lies with the bundle of its first plain use (of its first use, if all are
+        transposed). Without ties there is one store per bundle, of the same edges.
+        """
+        if not self.tied:
+            return tuple(Store(bundle.edges, bundle.shape) for bundle in self.bundles)
+        homes = {}
+        for name, uses in self.uses.items():
+            edge = next((use.edge for use in uses if not use.transposed), uses[0].edge)
+            homes[edge] = name
+        groups: dict[tuple[bool, int, tuple[int, int]], list[str]] = {}
+        for k, bundle in enumerate(self.bundles):
+            for name in (homes[edge] for edge in bundle.edges if edge in homes):
+                key = (name in self._frozen, k, self.parameters[name])
+                groups.setdefault(key, []).append(name)
+        order = sorted(groups, key=lambda key: key[:2])
+        return tuple(Store(tuple(groups[key]), key[2], key[0]) for key in order)
+
+    @functools.cached_property
+    def place(self) -> Mapping[str, Home]:
+        """Parameter name -> where its array is kept."""
+        return MappingProxyType(
+            {
+                name: Home(k, i, False)
+                for k, store in enumerate(self.stores)
+                for i, name in enumerate(store.names)
+            }
+        )
+
+    @functools.cached_property
+    def home(self) -> Mapping[str, Home]:
+        """Edge name -> where its matrix, or the transpose of it, is kept."""
+        return MappingProxyType(
+            {
+                edge: self.place[name]._replace(transposed=transposed)
+                for edge, (name, transposed) in self.parameter_of.items()
+            }
+        )
 
     def edge(self, name: str) -> Edge:
         """Return the edge called `name`; `KeyError` with the known names when there is none."""
@@ -228,7 +351,7 @@ class Graph(Mistakable):
     def bundles(self) -> tuple[Bundle, ...]:
         """Edges of one shape between the same two levels, in the order of computation.
 
-        Their weights are stored as one stack, so that neither trace nor compile time grows with
+        Their weights are used as one stack, so that neither trace nor compile time grows with
         the number of modules.
         """
         groups: dict[tuple[NodeClass, NodeClass], list[str]] = {}
@@ -252,7 +375,7 @@ class Graph(Mistakable):
 
     @functools.cached_property
     def slot(self) -> Mapping[str, tuple[int, int]]:
-        """Edge name -> (bundle, position in the bundle): where its weight is stored."""
+        """Edge name -> (bundle, position in the bundle)."""
         return MappingProxyType(
             {
                 name: (k, i)
@@ -293,8 +416,14 @@ class Graph(Mistakable):
         shown = listed([f"{n}:{w}" for n, w in self._nodes]).replace("'", "")
         return (
             f"Graph({len(self._nodes)} nodes [{shown}], {len(self._edges)} edges, "
-            f"{self.num_paths} paths)"
+            f"{self.num_paths} paths{self._described_ties()})"
         )
+
+    def _described_ties(self) -> str:
+        uses = {name: listed([f"{e}^T" if t else e for e, t in u]) for name, u in self._shared}
+        classes = [f"{name} = [{shown}]".replace("'", "") for name, shown in uses.items()]
+        shared = f", shared {', '.join(classes)}" if classes else ""
+        return shared + (f", frozen {listed(self._frozen)}" if self._frozen else "")
 
 
 def _checked_edge(edge: Sequence[str], nodes: Mapping[str, int]) -> Edge:
@@ -355,6 +484,90 @@ def _check_declared(
         f"{name} declares {odd!r}, which has an {direction} edge or is no node; {name} of this "
         f"graph: {listed(found)}."
     )
+
+
+def _checked_classes(
+    graph: Graph, shared: Mapping[str, Sequence[str]]
+) -> tuple[tuple[str, tuple[Use, ...]], ...]:
+    """The classes by their first edges, and the uses of each in the order of the edges."""
+    if not isinstance(shared, Mapping):
+        raise ValueError(
+            f"shared is a {type(shared).__name__}; pass a mapping from the name of a parameter to "
+            'the edges that share it, such as {"W": ["x->h", "h->y^T"]}.'
+        )
+    odd = next((edge.name for edge in graph.edges if edge.name.endswith("^T")), None)
+    if odd is not None:
+        raise ValueError(
+            f"the edge name {odd!r} ends in '^T', which means a transpose in shared: rename it."
+        )
+    taken: dict[str, str] = {}
+    classes = []
+    for name, given in shared.items():
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"the class name {name!r} in shared is not a non-empty string.")
+        if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+            raise ValueError(
+                f"shared[{name!r}] is {given!r}; pass a list of at least one edge, each 'e' or "
+                "'e^T'."
+            )
+        uses = [Use(str(use).removesuffix("^T"), str(use).endswith("^T")) for use in given]
+        for edge, _ in uses:
+            if edge not in graph.edge_index:
+                raise ValueError(
+                    f"shared[{name!r}] names {edge!r}, which is no edge"
+                    f"{suggest(edge, graph.edge_index)}; edges: {listed(graph.edge_index)}."
+                )
+            if edge in taken:
+                where = "twice" if taken[edge] == name else f"in shared[{taken[edge]!r}] too"
+                raise ValueError(
+                    f"shared[{name!r}] names the edge {edge!r}, which is used {where}; an edge has "
+                    "one array."
+                )
+            taken[edge] = name
+        uses.sort(key=lambda use: graph.edge_index[use.edge])
+        _check_shapes(graph, name, uses)
+        classes.append((name, tuple(uses)))
+    for name in shared:
+        if name in graph.edge_index and taken.get(name) != name:
+            raise ValueError(
+                f"the class name {name!r} in shared is also an edge outside of the class: give the "
+                "class another name."
+            )
+    return tuple(sorted(classes, key=lambda item: graph.edge_index[item[1][0].edge]))
+
+
+def _check_shapes(graph: Graph, name: str, uses: Sequence[Use]) -> None:
+    shapes = [graph.shape(edge)[:: -1 if transposed else 1] for edge, transposed in uses]
+    for use, shape in zip(uses, shapes, strict=True):
+        if shape != shapes[0]:
+            first, this = (
+                f"{edge}^T" if transposed else edge for edge, transposed in (uses[0], use)
+            )
+            raise ValueError(
+                f"shared[{name!r}] ties edges of different shapes: {first!r} has {shapes[0]} and "
+                f"{this!r} {shape}, (|target|, |source|) of the array; tie edges of one shape, or "
+                "add or drop '^T'."
+            )
+
+
+def _checked_frozen(graph: Graph, frozen: Sequence[str]) -> tuple[str, ...]:
+    """The frozen parameters in the order of the graph's."""
+    if isinstance(frozen, str) or not isinstance(frozen, Iterable):
+        raise ValueError(f"frozen is {frozen!r}; pass a list of parameters, such as ['x->h'].")
+    frozen = tuple(frozen)
+    for name in frozen:
+        if name not in graph.parameters:
+            member = graph.parameter_of.get(name)
+            remedy = (
+                f"belongs to the class {member[0]!r}: freeze the class"
+                if member
+                else f"is no parameter{suggest(str(name), graph.parameters)}; parameters: "
+                f"{listed(graph.parameters)}"
+            )
+            raise ValueError(f"frozen names {name!r}, which {remedy}.")
+    if len(set(frozen)) == len(graph.parameters):
+        raise ValueError("frozen names all parameters, so there is nothing to train.")
+    return tuple(name for name in graph.parameters if name in frozen)
 
 
 def _topological_order(nodes: tuple[str, ...], edges: tuple[Edge, ...]) -> tuple[str, ...]:

@@ -1,6 +1,10 @@
-"""One mapping edge -> array, whose arrays are stored as one stack per bundle of edges."""
+"""Mappings edge or parameter -> array, whose arrays are stored as one stack per store of the graph.
 
-from collections.abc import Iterator, Mapping
+Without ties there is one store per bundle of edges. With ties (`Graph(shared=, frozen=)`) a store
+holds the parameters that are at home in a bundle, and an edge reads its parameter.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
 import equinox as eqx
@@ -9,9 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._checks import Instead, check_keys, check_positive_if_known, is_concrete
+from gdln_jax._checks import (
+    Instead,
+    check_keys,
+    check_positive_if_known,
+    is_concrete,
+    listed,
+    suggest,
+)
 from gdln_jax._data.arrays import ArrayMapping
-from gdln_jax._graph import Graph
+from gdln_jax._graph import Graph, Home
 
 Stacks = tuple[Float[Array, "... _ _ _"], ...]
 _Array = TypeVar("_Array", Array, np.ndarray)
@@ -19,10 +30,12 @@ _Own = TypeVar("_Own", bound="EdgeArrays")
 
 
 class EdgeArrays(ArrayMapping[Array], eqx.Module):
-    """One array per edge: a mapping edge -> array with any leading axes, and a pytree.
+    """One array per trainable parameter, with any leading axes: a mapping, and a pytree.
 
-    Its leaves are `stacks`, one (..., edge, *shape) per bundle of the graph, so that neither trace
-    nor compile time grows with the number of edges. `core` is the number of axes in `shape`.
+    Its leaves are `stacks`, one (..., parameter, *shape) per trainable store of the graph, so that
+    neither trace nor compile time grows with the number of edges. `core` is the number of axes in
+    `shape`. Reads by parameter; an edge that is none reads the array of its class, transposed where
+    it uses the transpose.
     """
 
     graph: Graph = eqx.field(static=True)
@@ -33,37 +46,53 @@ class EdgeArrays(ArrayMapping[Array], eqx.Module):
     def from_flat(  # noqa: PYI019  the run-time checker refuses Self
         cls: type[_Own], graph: Graph, values: Array | np.ndarray
     ) -> _Own:
-        """Make the mapping from one array (..., edge, *shape), edges in the order of bundles."""
-        return cls(graph, by_bundle(graph, jnp.asarray(values), cls.core))
+        """Make the mapping from one array (..., parameter, *shape), in the order of stores."""
+        return cls(graph, by_store(graph, jnp.asarray(values), cls.core))
 
     def flat(self) -> Array:
-        """Return one array (..., edge, *shape), edges in the order of bundles."""
+        """Return one array (..., parameter, *shape), in the order of stores."""
         return jnp.concatenate(self.stacks, axis=-1 - self.core)
 
+    def _names(self) -> Sequence[str] | Mapping[str, object]:
+        return self.graph.trainable
+
+    def _home(self, name: str) -> Home:
+        graph = self.graph
+        if name not in graph.parameters:
+            graph.edge(name)
+        home = graph.place[name] if name in graph.parameters else graph.home[name]
+        if home.store >= len(self.stacks):
+            raise KeyError(f"{name!r} is frozen: it is part of the data here, and has no array.")
+        return home
+
     def __getitem__(self, name: str) -> Array:
-        """Return the array of one edge (..., *shape)."""
-        self.graph.edge(name)
-        bundle, position = self.graph.slot[name]
-        stack = self.stacks[bundle]
+        """Return the array of one edge or parameter (..., *shape)."""
+        home = self._home(name)
+        stack = self.stacks[home.store]
         if not isinstance(stack, jax.Array | np.ndarray):
             raise ValueError(
                 f"the array of {name!r} is cut out of a stack of several edges, so eqx.tree_at "
                 "cannot put another in its place; of a network use network.with_weights({name: "
                 "array})."
             )
-        return jnp.take(stack, position, axis=stack.ndim - self.core - 1)
+        array = jnp.take(stack, home.position, axis=stack.ndim - self.core - 1)
+        return jnp.swapaxes(array, -1, -2) if home.transposed and self.core == 2 else array
 
     def __contains__(self, name: object) -> bool:
-        """Whether the graph has an edge of this name."""
-        return name in self.graph.edge_index
+        """Whether there is an array of this name."""
+        try:
+            self._home(name)  # type: ignore[arg-type]
+        except KeyError:
+            return False
+        return True
 
     def __iter__(self) -> Iterator[str]:
-        """Names of the edges, in the order of the graph."""
-        return iter(self.graph.edge_index)
+        """Names, in the order of the graph."""
+        return iter(self._names())
 
     def __len__(self) -> int:
-        """Number of edges."""
-        return len(self.graph.edges)
+        """Number of arrays."""
+        return len(self._names())
 
     def __repr__(self) -> str:
         shapes = (f"{name!r}: {self[name].shape}" for name in list(self)[:8])
@@ -71,21 +100,49 @@ class EdgeArrays(ArrayMapping[Array], eqx.Module):
 
 
 class EdgeWeights(EdgeArrays):
-    """The weights (..., |target|, |source|) of a network by edge or parameter."""
+    """The weights (..., |target|, |source|) of a network by edge.
+
+    `stacks` are those of all stores, frozen ones last.
+    """
 
     _instead = Instead(model="pass the network itself, not its .weights")
 
+    def _names(self) -> Mapping[str, object]:
+        return self.graph.edge_index
 
-def per_edge(
+    def _home(self, name: str) -> Home:
+        return self.graph.home[self.graph.edge(name).name]
+
+
+class ParameterArrays(EdgeWeights):
+    """The arrays of a network by parameter: each class of tied edges once, frozen ones too."""
+
+    _instead = Instead(model="pass the network itself, not its .parameters")
+
+    def _names(self) -> Mapping[str, object]:
+        return self.graph.parameters
+
+    def _home(self, name: str) -> Home:
+        if name not in self.graph.place:
+            known = self.graph.parameters
+            raise KeyError(
+                f"no parameter is called {name!r}{suggest(name, known)}; parameters: "
+                f"{listed(known)}"
+            )
+        return self.graph.place[name]
+
+
+def per_parameter(
     graph: Graph, values: Mapping[str, ArrayLike], name: str, core: int
 ) -> tuple[Array, ...]:
-    """Return one array (edge, 1, ...) per bundle, with `core` axes of length 1, of numbers by edge.
+    """Return one array (parameter, 1, ...) per trainable store, with `core` axes of length 1.
 
     Raises:
-        ValueError: an unknown or missing edge; a number that is not finite and above 0.
+        ValueError: an unknown or missing parameter; a number that is not finite and above 0.
     """
-    check_keys(values, graph.edge_index, name, "an edge of the graph")
-    for edge in graph.edge_index:
+    kind = "a trainable parameter" if graph.tied else "an edge of the graph"
+    check_keys(values, graph.trainable, name, kind)
+    for edge in graph.trainable:
         if edge not in values:
             raise ValueError(f"{name} lacks edge {edge!r}; give every edge a number above 0.")
         check_positive_if_known(**{f"{name}[{edge!r}]": values[edge]})
@@ -98,9 +155,15 @@ def per_edge(
     return stacked(graph, {edge: column(value) for edge, value in values.items()})
 
 
-def by_bundle(graph: Graph, values: _Array, core: int) -> tuple[_Array, ...]:
-    """Split an array (..., edge, *shape), `core` axes in shape, edges in the order of bundles."""
-    ends = np.cumsum([len(bundle.edges) for bundle in graph.bundles]).tolist()
+def check_untied(graph: Graph, what: str, remedy: str) -> None:
+    """Raise `ValueError` for a graph with tied or frozen edges, for which `what` is not derived."""
+    if graph.tied:
+        raise ValueError(f"{what} is not derived for tied or frozen edges ({graph!r}): {remedy}.")
+
+
+def by_store(graph: Graph, values: _Array, core: int) -> tuple[_Array, ...]:
+    """Split an array (..., parameter, *shape), `core` axes in shape, in the order of stores."""
+    ends = np.cumsum([len(s.names) for s in graph.stores if not s.frozen]).tolist()
     rest = (slice(None),) * core
     return tuple(
         values[..., slice(start, end), *rest] for start, end in zip([0, *ends], ends, strict=False)
@@ -108,7 +171,42 @@ def by_bundle(graph: Graph, values: _Array, core: int) -> tuple[_Array, ...]:
 
 
 def stacked(graph: Graph, arrays: Mapping[str, Array | np.ndarray]) -> tuple[Array, ...]:
-    """Stack the arrays of the edges of each bundle, in NumPy where all of them are known."""
-    groups = [[arrays[name] for name in bundle.edges] for bundle in graph.bundles]
+    """Stack the arrays of the parameters of each store, in NumPy where all of them are known.
+
+    Frozen stores are left out where `arrays` lacks them.
+    """
+    stores = [store for store in graph.stores if not store.frozen or store.names[0] in arrays]
+    groups = [[arrays[name] for name in store.names] for store in stores]
     known = all(isinstance(array, np.ndarray) for array in arrays.values())
     return tuple(jnp.asarray(np.stack(g)) if known else jnp.stack(g) for g in groups)
+
+
+def by_bundle(graph: Graph, stores: Sequence[_Array], core: int = 2) -> tuple[_Array, ...]:
+    """The arrays (..., edge, *shape) of the edges of each bundle, from those of all stores.
+
+    Without ties these are the stacks as they are. A bundle whose edges do not all lie in order in
+    one store costs one gather for each store and orientation.
+    """
+    if not graph.tied:
+        return tuple(stores)
+    return tuple(_gathered(graph, stores, bundle.edges, core) for bundle in graph.bundles)
+
+
+def _gathered(graph: Graph, stores: Sequence[_Array], edges: tuple[str, ...], core: int) -> _Array:
+    homes = [graph.home[edge] for edge in edges]
+    groups: dict[tuple[int, bool], list[int]] = {}
+    for i, home in enumerate(homes):
+        groups.setdefault((home.store, home.transposed and core == 2), []).append(i)
+    np_or_jnp = np if isinstance(stores[0], np.ndarray) else jnp
+    parts = []
+    for (store, transposed), members in groups.items():
+        part, positions = stores[store], [homes[i].position for i in members]
+        axis = part.ndim - core - 1
+        if positions != list(range(part.shape[axis])):
+            part = np_or_jnp.take(part, np.array(positions), axis=axis)
+        parts.append(np_or_jnp.swapaxes(part, -1, -2) if transposed else part)
+    if len(parts) == 1:
+        return parts[0]
+    order = np.argsort([i for members in groups.values() for i in members])
+    joined = np_or_jnp.concatenate(parts, axis=-1 - core)
+    return np_or_jnp.take(joined, order, axis=joined.ndim - core - 1)

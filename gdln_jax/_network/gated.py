@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from gdln_jax._checks import check_keys, instead, is_concrete
 from gdln_jax._data.arrays import check_real, weight_array
@@ -27,7 +27,13 @@ from gdln_jax._data.packing import pack, unpacked
 from gdln_jax._data.schedule import Schedule
 from gdln_jax._data.state import Orientation
 from gdln_jax._graph import Graph
-from gdln_jax._network.edges import EdgeWeights, Stacks, stacked
+from gdln_jax._network.edges import (
+    EdgeWeights,
+    ParameterArrays,
+    Stacks,
+    by_bundle,
+    stacked,
+)
 from gdln_jax._network.model import AbstractModel, Pairs, pairs_by_node
 from gdln_jax._network.state import edge_weights
 
@@ -35,34 +41,40 @@ from gdln_jax._network.state import edge_weights
 class GatedNetwork(AbstractModel):
     r"""A gated deep linear network: $h_v = g_v \sum_{q: t(q)=v} g_q W_q h_{s(q)}$.
 
-    The network is a pytree whose only leaves are `stacks`, the parameters of each bundle of
-    same-shape edges; `weights[edge]` reads the matrix of an edge, `parameters[name]` what learns.
-    The gradient of a loss is again a `GatedNetwork`, and leading axes (seeds, times) may stand
-    before all leaves.
+    The network is a pytree whose leaves are `stacks`, the parameters of each bundle of same-shape
+    edges, and `fixed`, the frozen ones; `weights[edge]` reads the matrix of an edge,
+    `parameters[name]` the array that learns. The gradient of a loss is again a `GatedNetwork`, and
+    leading axes (seeds, times) may stand before all leaves. Of tied edges (`Graph(shared=)`) it
+    holds the class gradient, the sum over the uses of the array, and 0 for frozen arrays.
 
     Calling it on `GatedData` (or `PackedData`) returns output node -> predictions (n, |v|). The
     data need no targets; where nothing is gated, a mapping of inputs will do: `net({"x": x})`.
 
     Args:
         graph: the architecture.
-        weights: parameter name -> array (|target|, |source|), one for each of `graph.parameters`;
-            or one stack (edge, |target|, |source|) per `graph.bundles`, as `from_stacks`.
+        weights: parameter name -> array (|target|, |source|), one for each of `graph.parameters`,
+            where an edge may stand for its class, in the edge's orientation; or one stack
+            (parameter, |target|, |source|) per `graph.stores`, as `from_stacks`.
 
     Raises:
         ValueError: missing, unknown or wrongly shaped weights, weights that are not finite,
-            complex, or of a precision below float32; the message names the edge.
+            complex, or of a precision below float32, and two edges of one class that are not equal
+            to the bit; the message names the edge.
     """
 
     _reads = "x.weights[name]"
 
     graph: Graph = eqx.field(static=True)
     stacks: Stacks
+    fixed: Stacks | None = None
 
     def __init__(self, graph: Graph, weights: Mapping[str, object] | Stacks):
         check_graph(graph)
         self.graph = graph
+        count = sum(not store.frozen for store in graph.stores)
         if isinstance(weights, tuple):
-            self.stacks = _checked_stacks(graph, weights)
+            every = _checked_stacks(graph, weights)
+            self.stacks, self.fixed = every[:count], every[count:] or None
             return
         arrays = _checked_weights(graph, weights)
         for name, shape in graph.parameters.items():
@@ -73,12 +85,19 @@ class GatedNetwork(AbstractModel):
                     f"weights[{name!r}] has shape {arrays[name].shape}; expected (|target|, "
                     f"|source|) = {shape}."
                 )
-        self.stacks = stacked(graph, arrays)
+        every = stacked(graph, arrays)
+        self.stacks, self.fixed = every[:count], every[count:] or None
 
     @classmethod
-    def from_stacks(cls, graph: Graph, stacks: Stacks) -> "GatedNetwork":
-        """Make a network from one stack (edge, |target|, |source|) per `graph.bundles`."""
-        return cls(graph, tuple(stacks))
+    def from_stacks(
+        cls, graph: Graph, stacks: Stacks, fixed: Stacks | None = None
+    ) -> "GatedNetwork":
+        """Make a network from one stack (parameter, |target|, |source|) per `graph.stores`.
+
+        `stacks` are those of the trainable stores, without ties one per `graph.bundles`, and
+        `fixed` those of the frozen ones.
+        """
+        return cls(graph, (*stacks, *(fixed or ())))
 
     @classmethod
     def from_state_dict(
@@ -114,11 +133,13 @@ class GatedNetwork(AbstractModel):
         init: Callable[[Graph, PRNGKeyArray], Mapping[str, object] | Stacks],
         *,
         key: PRNGKeyArray,
+        frozen: Mapping[str, object] | None = None,
     ) -> "GatedNetwork":
         """Draw initial weights; `init` is one of `gdln.init`, e.g. `init.normal(1e-3)`.
 
-        Every edge has a key of its own, derived from `key` and the edge's name: adding an edge
-        leaves the weights of the others as they were.
+        Every parameter has a key of its own, derived from `key` and its name: adding an edge leaves
+        the weights of the others as they were. Frozen parameters are drawn too, unless `frozen`
+        gives them, parameter name -> array.
         """
         if not callable(init):
             raise ValueError(
@@ -131,36 +152,59 @@ class GatedNetwork(AbstractModel):
                 f"gdln.init.{init.__name__}(0.1)."
             )
         check_graph(graph)
-        return cls(graph, init(graph, key))
+        net = cls(graph, init(graph, key))
+        if frozen is None:
+            return net
+        check_keys(frozen, graph.frozen, "frozen", "a frozen parameter of the graph")
+        return net.with_weights(frozen)
 
     @property
     def weights(self) -> EdgeWeights:
         """Edge name -> weights (..., |target|, |source|)."""
-        return EdgeWeights(self.graph, self.stacks)
+        return EdgeWeights(self.graph, self._stores)
 
     @property
     def parameters(self) -> EdgeWeights:
         """Parameter name -> array (..., *shape), for each of `graph.parameters`.
 
-        Of a gradient, the derivative by each parameter. Every edge is a parameter of its own.
+        Of a gradient, the derivative by each parameter. An edge without ties is a parameter of its
+        own.
         """
-        return self.weights
+        return ParameterArrays(self.graph, self._stores)
+
+    @property
+    def trainable(self) -> "GatedNetwork":
+        """Booleans in the structure of the network: False for frozen arrays.
+
+        For loops of one's own: `moving, still = eqx.partition(net, net.trainable)`.
+        """
+        flags = [True] * len(self.stacks) + [False] * len(self.fixed or ())
+        return jax.tree.unflatten(jax.tree.structure(self), flags)
+
+    @property
+    def _stores(self) -> Stacks:
+        """The stacks of all stores; no gradient passes into frozen ones."""
+        if not self.fixed:
+            return self.stacks
+        stop = jax.lax.stop_gradient
+        return (*self.stacks, *(stop(w) if isinstance(w, jax.Array) else w for w in self.fixed))
 
     def with_weights(self, weights: Mapping[str, object]) -> "GatedNetwork":
         """Return a copy in which the named edges have new weights, in the network's precision.
 
-        The way to replace weights: `eqx.tree_at` sees whole stacks of edges only.
+        A class of tied edges goes by its own name, or by one of its edges in the orientation of
+        that edge; all its edges change. The way to replace weights: `eqx.tree_at` sees whole stacks
+        of edges only.
         """
-        stacks = list(self.stacks)
+        stacks = [*self.stacks, *(self.fixed or ())]
         for name, array in _checked_weights(self.graph, weights).items():
-            if array.shape[-2:] != self.graph.shape(name):
-                raise ValueError(
-                    f"weights[{name!r}] has shape {array.shape}; expected {self.graph.shape(name)}."
-                )
-            bundle, position = self.graph.slot[name]
-            stack = stacks[bundle]
-            stacks[bundle] = stack.at[..., position, :, :].set(array.astype(stack.dtype))
-        return GatedNetwork.from_stacks(self.graph, tuple(stacks))
+            shape = self.graph.parameters[name]
+            if array.shape[-2:] != shape:
+                raise ValueError(f"weights[{name!r}] has shape {array.shape}; expected {shape}.")
+            store, position, _ = self.graph.place[name]
+            stack = stacks[store]
+            stacks[store] = stack.at[..., position, :, :].set(array.astype(stack.dtype))
+        return GatedNetwork(self.graph, tuple(stacks))
 
     def validate(self, data: GatedData | Schedule) -> None:
         """Check data against the graph (see `GatedData.validate`)."""
@@ -228,15 +272,39 @@ class GatedNetwork(AbstractModel):
     def _activities(self, data: PackedData) -> list[Array | None]:
         check_single(self, self.stacks[0].shape[:-3])
 
-        return propagate(data, self.stacks)
+        return propagate(data, by_bundle(self.graph, self._stores))
 
     def __repr__(self) -> str:
-        bundles = self.graph.bundles
-        shapes = ", ".join(f"{len(b.edges)} x {b.shape[0]}x{b.shape[1]}" for b in bundles[:6])
-        more = ", ..." if len(bundles) > 6 else ""
+        stores = self.graph.stores
+        shapes = ", ".join(
+            f"{len(s.names)} x {s.shape[0]}x{s.shape[1]}{' frozen' if s.frozen else ''}"
+            for s in stores[:6]
+        )
+        more = ", ..." if len(stores) > 6 else ""
         lead = self.stacks[0].shape[:-3] if hasattr(self.stacks[0], "shape") else ()
         batch = f", batch {lead}" if lead else ""
-        return f"GatedNetwork({len(self.graph.edges)} edges [{shapes}{more}]{batch})"
+        tied = f", {len(self.graph.parameters)} parameters" if self.graph.tied else ""
+        return f"GatedNetwork({len(self.graph.edges)} edges{tied} [{shapes}{more}]{batch})"
+
+
+def learning(model: PyTree) -> PyTree:
+    """Booleans in the structure of any model: True for arrays of floats that are not frozen."""
+
+    def part(here: PyTree) -> PyTree:
+        if not isinstance(here, GatedNetwork):
+            return eqx.is_inexact_array(here)
+        return jax.tree.map(lambda on, w: on and eqx.is_inexact_array(w), here.trainable, here)
+
+    return jax.tree.map(part, model, is_leaf=lambda here: isinstance(here, GatedNetwork))
+
+
+def along_time(still: PyTree, times: int) -> PyTree:
+    """What training does not move beside models at all times: arrays of floats once for each."""
+
+    def repeated(leaf: PyTree) -> PyTree:
+        return jnp.broadcast_to(leaf, (times, *leaf.shape)) if eqx.is_inexact_array(leaf) else leaf
+
+    return jax.tree.map(repeated, still)
 
 
 def check_network(net: object, name: str = "net") -> None:
@@ -254,22 +322,42 @@ def check_network(net: object, name: str = "net") -> None:
 
 
 def _checked_weights(graph: Graph, weights: Mapping[str, object]) -> dict[str, Array]:
-    """Weights of some parameters as arrays of ours, of any shape."""
+    """Weights of some parameters as arrays of ours, of any shape.
+
+    An edge of a class stands for the class.
+    """
     if not isinstance(weights, Mapping):
         raise ValueError(
             f"weights is a {type(weights).__name__}; pass a mapping edge name -> array "
             "(|target|, |source|)."
         )
-    check_keys(weights, graph.parameters, "weights", "an edge of the graph")
-    return {name: weight_array(value, f"weights[{name!r}]") for name, value in weights.items()}
+    known = {**graph.edge_index, **graph.parameters}
+    check_keys(weights, known, "weights", "an edge of the graph")
+    arrays = {name: weight_array(value, f"weights[{name!r}]") for name, value in weights.items()}
+    if not graph.tied:
+        return arrays
+    by_parameter: dict[str, tuple[str, Array]] = {}
+    for given, array in arrays.items():
+        name, transposed = (
+            (given, False) if given in graph.parameters else graph.parameter_of[given]
+        )
+        own = array.swapaxes(-1, -2) if transposed and array.ndim > 1 else array
+        first, before = by_parameter.setdefault(name, (given, own))
+        if first != given and not (is_concrete((before, own)) and np.array_equal(before, own)):
+            raise ValueError(
+                f"weights gives {first!r} and {given!r}, which share the parameter {name!r}, "
+                f"different arrays (or traced ones, which cannot be compared): give {name!r} once."
+            )
+    return {name: array for name, (_, array) in by_parameter.items()}
 
 
 def _checked_stacks(graph: Graph, stacks: Stacks) -> Stacks:
-    wanted = [(len(bundle.edges), *bundle.shape) for bundle in graph.bundles]
+    wanted = [(len(store.names), *store.shape) for store in graph.stores]
     if [np.shape(stack)[-3:] for stack in stacks] != wanted:
+        kinds = "store of the graph, trainable ones first" if graph.tied else "bundle of the graph"
         raise ValueError(
             f"stacks have shapes {[np.shape(stack) for stack in stacks]}; expected {wanted}, one "
-            "per bundle of the graph."
+            f"per {kinds}."
         )
     names = [f"stacks[{k}]" for k in range(len(stacks))]
     for stack, name in zip(stacks, names, strict=True):

@@ -22,7 +22,8 @@ def edge_weights(
     """
     check_orientation(orientation)
     if names is not None:
-        check_keys(names, graph.edge_index, "names", "an edge of the graph")
+        kind = "a parameter of the graph" if graph.tied else "an edge of the graph"
+        check_keys(names, graph.parameters, "names", kind)
         if missing := [edge for edge in graph.parameters if edge not in names]:
             raise ValueError(f"names lacks {listed(missing)}; give a name for every edge.")
     read = read_arrays(source)

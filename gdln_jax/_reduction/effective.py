@@ -14,6 +14,7 @@ from jaxtyping import Array, ArrayLike, Float
 from scipy.optimize import minimize_scalar
 
 from gdln_jax._checks import check_choice, check_integer, check_positive
+from gdln_jax._network.edges import check_untied
 from gdln_jax._network.gated import GatedNetwork, check_network
 from gdln_jax._reduction.reduction import Reduction
 from gdln_jax._reduction.strengths import ModeStrengths
@@ -83,6 +84,7 @@ def effective_initial(
             "gdln.reduce(graph, data), the network second."
         )
     check_network(net)
+    check_untied(net.graph, "effective_initial", "read the strengths by reduction.read(net)")
     if reduction.coupled:
         raise ValueError("effective_initial needs a diagonal reduction, not a coupled one.")
     strengths, misalignment = reduction.project(net)

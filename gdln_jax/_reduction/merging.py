@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from gdln_jax._graph import NodeClass
-from gdln_jax._network.edges import by_bundle
+from gdln_jax._network.edges import by_store
 from gdln_jax._reduction.classes import equal_rows
 from gdln_jax._reduction.loss import ModeData
 
@@ -133,8 +133,8 @@ class _Merger:
 
     def __init__(self, data: ModeData, labels: np.ndarray, masks: np.ndarray):
         self.data, self.graph = data, data.graph
-        self.labels = by_bundle(self.graph, labels, core=0)
-        self.masks = by_bundle(self.graph, masks, core=1)
+        self.labels = by_store(self.graph, labels, core=0)
+        self.masks = by_store(self.graph, masks, core=1)
         self.hidden = 0
         self.number: dict[NodeClass, np.ndarray] = {}
         self.work: list[Work] = []

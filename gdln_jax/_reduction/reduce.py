@@ -14,7 +14,7 @@ from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._data.packing import pack
 from gdln_jax._graph import Graph
-from gdln_jax._network.edges import stacked
+from gdln_jax._network.edges import check_untied, stacked
 from gdln_jax._reduction.certificate import (
     named_classes,
     normal_component,
@@ -64,6 +64,7 @@ def reduce(
         ValueError: inputs and targets that are nowhere correlated, or bad arguments.
     """
     check_graph(graph)
+    check_untied(graph, "reduce", "integrate the network itself by gradient_flow")
     check_choice(on_inexact, _MODES, "on_inexact")
     tol = check_positive(tol, "tol")
     packed = _packed(graph, data)

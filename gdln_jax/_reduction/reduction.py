@@ -21,7 +21,7 @@ from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._graph import Graph
 from gdln_jax._linalg import norm
-from gdln_jax._network.edges import per_edge
+from gdln_jax._network.edges import per_parameter
 from gdln_jax._network.gated import GatedNetwork, check_network
 from gdln_jax._network.pathways import Pathways, pathways
 from gdln_jax._ode import MAX_STEPS, Crossing, settings, smallest_entry, smallest_scale
@@ -328,7 +328,7 @@ class Reduction(SeveralArrays, eqx.Module):
         if not isinstance(tau, Mapping):
             return tau, 1.0
         check_tied_clock(self.ties, tau)
-        stacks = per_edge(self.graph, tau, "tau", core=1 if self.core is None else 2)
+        stacks = per_parameter(self.graph, tau, "tau", core=1 if self.core is None else 2)
         return 1.0, jax.tree.unflatten(jax.tree.structure(start), [1 / stack for stack in stacks])
 
     def time_to(
@@ -540,7 +540,9 @@ class Reduction(SeveralArrays, eqx.Module):
         clock = np.ones(len(self.graph.edges))
         if tau is not None:
             check_tied_clock(self.ties, tau)
-            clock = np.concatenate([np.ravel(s) for s in per_edge(self.graph, tau, "tau", core=1)])
+            clock = np.concatenate(
+                [np.ravel(s) for s in per_parameter(self.graph, tau, "tau", core=1)]
+            )
         return make_quotient(self.mode_data, start, self.typical, apart, clock, seed=seed)
 
     def path_table(self, *, max_pairs: int = 250_000) -> PathTable:

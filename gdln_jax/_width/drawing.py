@@ -19,6 +19,7 @@ from gdln_jax._data.boundary import check_gated_data, check_graph, check_random_
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._graph import Edge, Graph
+from gdln_jax._network.edges import check_untied
 from gdln_jax._width.examples import TOLERANCES, Table, basis, look
 from gdln_jax._width.reduction import WidthReduction
 from gdln_jax._width.sizes import component_sums, components, spanning_tree
@@ -67,6 +68,7 @@ def draw_width(
             `rounds` that are missing or have no meaning.
     """
     check_graph(graph)
+    check_untied(graph, "draw_width", "draw the wide network itself, GatedNetwork.init")
     check_random_key(key)
     if not isinstance(data, PackedData):
         check_gated_data(data)

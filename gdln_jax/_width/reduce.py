@@ -13,6 +13,7 @@ from gdln_jax._data.boundary import check_gated_data
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._data.packing import pack
+from gdln_jax._network.edges import check_untied
 from gdln_jax._network.gated import GatedNetwork, check_network
 from gdln_jax._width.closure import Closure, Limits, close
 from gdln_jax._width.examples import TOLERANCES, Table, look
@@ -64,6 +65,7 @@ def reduce_width(
     O(r N^2) for r directions; memory is one block of rows beside the network.
     """
     check_network(net)
+    check_untied(net.graph, "reduce_width", "train the wide network itself")
     options = _options(net, outputs, tol, on_open, rounds, max_size)
     if not isinstance(data, PackedData):
         check_gated_data(data)

@@ -16,6 +16,8 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from gdln_jax._checks import check_positive_if_known
 from gdln_jax._data.gated import GatedData
 from gdln_jax._flow import gradient_flow
+from gdln_jax._network.edges import check_untied
+from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._network.losses import mse
 from gdln_jax._ode import Settings, default_rtol, has_kinks, locate, settings
 
@@ -106,6 +108,8 @@ def _accuracy(
     model: PyTree, rtol: ArrayLike | None, solver: diffrax.AbstractSolver | None, max_steps: int
 ) -> Settings:
     """Tolerance and solver: as given, or the defaults for the precision of the weights."""
+    if isinstance(model, GatedNetwork):
+        check_untied(model.graph, "learning gates", "minimise a loss of your own over the gates")
     weights = [leaf.dtype for leaf in jax.tree.leaves(model) if eqx.is_inexact_array(leaf)]
     dtype = jnp.result_type(*weights)
     if rtol is None:

@@ -17,6 +17,7 @@ from gdln_jax._checks import check_integer
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._data.schedule import Schedule
+from gdln_jax._network.edges import check_untied
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._network.model import AbstractModel, Pairs
 
@@ -235,6 +236,7 @@ def node_names(num_domains: int, layers: tuple[int, int, int]) -> list[list[tupl
 
 def to_gated(net: RoutedNetwork, graph: Graph) -> GatedNetwork:
     """The same weights as a `GatedNetwork` on the graph of `tasks.transformed_images`."""
+    check_untied(graph, "a RoutedNetwork", "pass the graph of tasks.transformed_images")
     weights: dict[str, Array] = {}
     groups = (net.encoders, net.hidden, net.decoders)
     counts = (len(net.encoders), len(net.hidden), len(net.decoders))

@@ -4,6 +4,9 @@ Arrays in, arrays out; jit, vmap and grad go through all of it except `mds` (hos
 may carry leading axes (seeds, times) only where a docstring says so; otherwise vmap.
 """
 
+from gdln_jax.measures._conserved import balancedness as balancedness
+from gdln_jax.measures._conserved import conserved as conserved
+from gdln_jax.measures._conserved import conserved_laws as conserved_laws
 from gdln_jax.measures._errors import ZeroShotError as ZeroShotError
 from gdln_jax.measures._errors import error_by_group as error_by_group
 from gdln_jax.measures._errors import input_output_maps as input_output_maps
@@ -18,8 +21,6 @@ from gdln_jax.measures._kernels import kernel_movement as kernel_movement
 from gdln_jax.measures._kernels import weight_movement as weight_movement
 from gdln_jax.measures._modes import SharedStrengths as SharedStrengths
 from gdln_jax.measures._modes import VectorAlignment as VectorAlignment
-from gdln_jax.measures._modes import balancedness as balancedness
-from gdln_jax.measures._modes import conserved as conserved
 from gdln_jax.measures._modes import frame_distance as frame_distance
 from gdln_jax.measures._modes import mode_strengths as mode_strengths
 from gdln_jax.measures._modes import shared_strengths as shared_strengths

@@ -14,6 +14,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from gdln_jax._data.boundary import check_predicts
 from gdln_jax._linalg import norm, quotient
+from gdln_jax._network.gated import learning
 
 
 def empirical_ntk(
@@ -47,7 +48,7 @@ def _kernel_rows(
 ) -> tuple[Callable[[Array], Array], Array]:
     """A row (n, k) of the kernel for a direction (n, k) of outputs, and all unit directions."""
     check_predicts(model)
-    moving, still = eqx.partition(model, eqx.is_inexact_array)
+    moving, still = eqx.partition(model, learning(model))
     read = _side_by_side if readout is None else readout
 
     def outputs(weights: PyTree) -> Array:
@@ -140,7 +141,7 @@ def weight_movement(before: PyTree, after: PyTree) -> Float[Array, ""]:
     def size(tree: PyTree) -> Array:
         return norm(jnp.stack([norm(leaf) for leaf in jax.tree.leaves(tree)]))
 
-    old, new = (eqx.filter(tree, eqx.is_inexact_array) for tree in (before, after))
+    old, new = (eqx.filter(tree, learning(tree)) for tree in (before, after))
     kinds = [
         (jax.tree.structure(tree), [w.shape for w in jax.tree.leaves(tree)]) for tree in (old, new)
     ]

@@ -1,19 +1,16 @@
-"""Modes, read by projection on fixed frames: strengths, alignment, and what E8 conserves.
+"""Modes, read by projection on fixed frames: strengths and alignment.
 
 Not by the order of sorted singular values, whose labels swap at crossings, nor through an SVD,
 whose derivative is NaN at repeated singular values (PITFALLS 5); `singular_values` is to look at.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._checks import check_keys
 from gdln_jax._linalg import norm, one_by_one, quotient
-from gdln_jax._network.gated import GatedNetwork, check_network
 
 
 def mode_strengths(
@@ -181,52 +178,3 @@ def shared_strengths(
     p_norm, q_norm = norm(p, axis=0), norm(q, axis=0)
     through = jnp.sum(q * (hidden @ p), axis=0)
     return SharedStrengths(p_norm, quotient(quotient(through, p_norm), q_norm), q_norm)
-
-
-def conserved(
-    net: GatedNetwork, node: str, *, tau: Mapping[str, ArrayLike] | None = None
-) -> Float[Array, "width width"]:
-    r"""Return the matrix that gradient flow conserves at a hidden node (E8), for any gates.
-
-    $\sum_{in} \tau_e W_e W_e^T - \sum_{out} \tau_e W_e^T W_e$, with `tau` of `gradient_flow` if
-    edges have time constants of their own, else without.
-
-    In the routing task it gives M B1^2 - B2^2 and B2^2 - M B3^2 per mode: the exact form of
-    N's "the hidden singular values are sqrt(M) larger". Discrete training moves it at second
-    order in the step.
-
-    Raises:
-        ValueError: when `node` is no hidden node.
-    """
-    check_network(net)
-    graph = net.graph
-    if node not in graph.hidden:
-        raise ValueError(
-            f"{node!r} is no hidden node; there are {list(graph.hidden)} (E8 holds at those)."
-        )
-    if tau is None:
-        tau = dict.fromkeys(graph.edge_index, 1.0)
-    check_keys(tau, graph.edge_index, "tau", "an edge of the graph")
-    arriving = [(net.weights[e.name], jnp.asarray(tau[e.name])) for e in graph.incoming[node]]
-    leaving = [(net.weights[e.name], jnp.asarray(tau[e.name])) for e in graph.outgoing[node]]
-    zero = jnp.zeros(())
-    into = sum((t * w @ w.T for w, t in arriving), zero)
-    return into - sum((t * w.T @ w for w, t in leaving), zero)
-
-
-def balancedness(net: GatedNetwork) -> dict[str, Float[Array, ""]]:
-    """How far each hidden node is from balance, in [0, 1].
-
-    ||in - out||_F / (||in||_F + ||out||_F) with in = sum_in W W^T and out = sum_out W^T W; 0 is
-    balanced (C = 0 in N Eq. 15), where small initial weights lead. Weights that are 0 are balanced;
-    the derivative of a balanced node is 0.
-    """
-    check_network(net)
-    result = {}
-    for node in net.graph.hidden:
-        arriving = [net.weights[edge.name] for edge in net.graph.incoming[node]]
-        leaving = [net.weights[edge.name] for edge in net.graph.outgoing[node]]
-        into = jnp.sum(jnp.stack([w @ w.T for w in arriving]), axis=0)
-        out = jnp.sum(jnp.stack([w.T @ w for w in leaving]), axis=0)
-        result[node] = quotient(norm(into - out), norm(into) + norm(out))
-    return result

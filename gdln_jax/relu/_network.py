@@ -20,6 +20,7 @@ from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._data.schedule import Schedule
 from gdln_jax._data.state import Orientation, check_orientation, read_arrays, write_arrays
+from gdln_jax._network.edges import check_untied
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._network.model import AbstractModel, Pairs
 from gdln_jax.relu._masks import Mask, checked_masks
@@ -360,6 +361,7 @@ def _matrices(arrays: object, name: str) -> tuple[Array, ...]:
 
 
 def _chain_edges(graph: Graph) -> list[str]:
+    check_untied(graph, "a ReLU network", "give the widths; its layers are then independent")
     order = graph.order
     chain = [(e.source, e.target) for e in graph.edges]
     if sorted(chain) != sorted(itertools.pairwise(order)):

@@ -126,7 +126,8 @@ def _groups(
     tree: PyTree, optimizers: Mapping[str, Optional], default: Optional | EllipsisType
 ) -> list[tuple[optax.GradientTransformationExtraArgs, _Group]]:
     """The optimisers in the order of their first edge, each with the rows it acts on."""
-    check_keys(optimizers, tree.graph.edge_index, "by_edge", "an edge of the graph")
+    kind = "a trainable parameter" if tree.graph.tied else "an edge of the graph"
+    check_keys(optimizers, tree.graph.trainable, "by_edge", kind)
     table = rows(tree)
     chosen = [[chosen_for(name, optimizers, default) for name in row.names] for row in table]
     distinct = {id(one): one for stack in chosen for one in stack if one is not None}

@@ -1,4 +1,4 @@
-"""The weight matrices of a parameter tree: one row per edge of each stack.
+"""The weight matrices of a parameter tree: one row per edge, or class of tied ones, of each stack.
 
 Rules act on trees with a `graph` and one stack per leaf: matrices (edge, |target|, |source|) of a
 network or of a coupled reduction, or strengths (edge, mode), which stand for diag(b_e). A tree with
@@ -61,11 +61,12 @@ def rows(tree: Any) -> tuple[Rows, ...]:
     classes = getattr(tree, "classes", None)
     if classes is not None:
         return (_rows(graph, tuple(names[0] for names in classes), tuple(map(len, classes))),)
-    return tuple(_rows(graph, bundle.edges, (1,) * len(bundle.edges)) for bundle in graph.bundles)
+    stores = (store.names for store in graph.stores if not store.frozen)
+    return tuple(_rows(graph, names, (1,) * len(names)) for names in stores)
 
 
 def _rows(graph: Graph, names: tuple[str, ...], counts: tuple[int, ...]) -> Rows:
-    return Rows(names, np.array([graph.shape(name) for name in names]), np.array(counts))
+    return Rows(names, np.array([graph.parameters[name] for name in names]), np.array(counts))
 
 
 def map_stacks(function: Callable[..., Array], tree: Tree, *others: Any) -> Tree:
@@ -96,8 +97,9 @@ def check_rates(tree: Any, learning_rate: Any) -> None:
     if not isinstance(learning_rate, Mapping):
         return
     graph = tree.graph
-    check_keys(learning_rate, graph.edge_index, "learning_rate", "an edge of the graph")
-    for name in sum(tree.names, ()) if isinstance(tree, Part) else graph.edge_index:
+    kind = "a trainable parameter" if graph.tied else "an edge of the graph"
+    check_keys(learning_rate, graph.trainable, "learning_rate", kind)
+    for name in sum(tree.names, ()) if isinstance(tree, Part) else graph.trainable:
         if name not in learning_rate:
             raise ValueError(
                 f"learning_rate lacks edge {name!r}; give it a number or a schedule of the step."
@@ -134,5 +136,5 @@ def per_edge_columns(
         ]
     else:
         numbers = [0.0] * len(rates)  # one for all, which may be traced
-    shapes = np.array([graph.shape(name) for name in names])
+    shapes = np.array([graph.parameters[name] for name in names])
     return np.stack([np.array(numbers), shape_factors(shapes, shape_factor)], axis=1)

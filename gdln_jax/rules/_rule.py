@@ -68,12 +68,12 @@ class Rule(optax.GradientTransformationExtraArgs):
     def edge_settings(self, graph: Graph, names: Sequence[str] | None = None) -> np.ndarray:
         """What the rule tells edges apart by, (edge, column): rates and shape factors.
 
-        Edges in the order of the graph's bundles, or those of `names`. Edges with equal rows are
-        treated alike.
+        Parameters in the order of stores (without ties, of bundles), or those of `names`. Edges
+        with equal rows are treated alike.
         """
         settings = self.settings
         if names is None:
-            names = [name for bundle in graph.bundles for name in bundle.edges]
+            names = graph.moving
         if self.kind == "by_edge":
             return _settings_by_group(self, graph, names)
         if self.kind == "sam":
