@@ -161,12 +161,12 @@ def _paths(arrays: EdgeArrays) -> Array:
     if arrays.core == 2:
         return jnp.stack([product(arrays, path) for path in arrays.graph.paths()])
     graph, flat = arrays.graph, jnp.moveaxis(arrays.flat(), -2, 0)
-    order = {name: k for k, name in enumerate(n for b in graph.bundles for n in b.edges)}
+    order = {name: k for k, name in enumerate(graph.moving)}
     padding = len(order)  # shorter paths are filled up with factors of 1
     longest = max(graph.level.values())
     index = np.full((graph.num_paths, longest), padding)
     for row, path in enumerate(graph.paths()):
-        index[row, : len(path)] = [order[name] for name in path]
+        index[row, : len(path)] = [order[graph.parameter_of[name][0]] for name in path]
     flat = jnp.concatenate([flat, jnp.ones_like(flat[:1])])
     total = flat[index[:, 0]]
     for column in index.T[1:]:
