@@ -11,7 +11,11 @@ from typing import Protocol, runtime_checkable
 from gdln_jax._graph.html import svg
 
 _SHOWN = 8  # nodes of a level; of more the first are drawn, and the others counted
-_BOX, _GAP, _BETWEEN = 34, 14, 70  # height of a node, distance to the next, width between levels
+_BOX, _GAP, _BETWEEN = (
+    34.0,
+    14.0,
+    70.0,
+)  # height of a node, distance to the next, width between levels
 _LETTER = 7.5  # width of a character
 _LONGEST = 16  # characters of a name
 
@@ -124,7 +128,7 @@ def _ordered(
 
 
 def _height(spot: _Spot) -> float:
-    return _BOX if isinstance(spot, str) else 0
+    return _BOX if isinstance(spot, str) else 0.0
 
 
 def _stops(
@@ -161,7 +165,7 @@ def _node(graph: _Graph, name: str, x: float, y: float, wide: float) -> str:
     title = html.escape(f"{name}: {kind} node, {graph.nodes[name]} units")
     return (
         f'<g><title>{title}</title><rect x="{x - wide / 2:.1f}" y="{y - _BOX / 2:.1f}" '
-        f'width="{wide:.1f}" height="{_BOX}" rx="6" fill="currentColor" fill-opacity="0.08" '
+        f'width="{wide:.1f}" height="{_BOX:.0f}" rx="6" fill="currentColor" fill-opacity="0.08" '
         f'stroke="currentColor" stroke-width="{1 if kind == "hidden" else 2}"/>'
         f"{_text(x, y - 2, shown, 13)}{_text(x, y + 12, str(graph.nodes[name]), 10)}</g>"
     )

@@ -26,7 +26,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return f'<table style="border-collapse:collapse">{"".join(lines)}</table>'
 
 
-def curve(xs: Sequence[float], ys: Sequence[float], width: int = 260, height: int = 70) -> str:
+def curve(
+    xs: Sequence[float | int], ys: Sequence[float | int], width: int = 260, height: int = 70
+) -> str:
     """Return a small SVG line through the points with finite values, without axes."""
     points = [(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(x) and math.isfinite(y)]
     if len(points) < 2:
@@ -37,7 +39,7 @@ def curve(xs: Sequence[float], ys: Sequence[float], width: int = 260, height: in
     return svg(width, height, [f'<polyline points="{line}" fill="none" stroke="currentColor"/>'])
 
 
-def svg(width: float, height: float, shapes: Iterable[str]) -> str:
+def svg(width: float | int, height: float | int, shapes: Iterable[str]) -> str:
     """Return an SVG drawing of this size in pixels."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
