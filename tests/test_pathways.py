@@ -192,6 +192,14 @@ def test_project_takes_runs_and_stacks(system, drawn, form):
     assert isinstance(share["x->h1"], float)
 
 
+@pytest.mark.parametrize("kind", ["flow", "solve", "quotient", "coupled"])
+def test_networks_of_a_run(system, runs, kind):
+    _, reduction, coupled = system
+    found = (coupled if kind == "coupled" else reduction).networks(runs[kind])
+    for name, known in runs["flow"].models.weights.items():
+        np.testing.assert_allclose(found.weights[name], known, atol=1e-8)
+
+
 def test_paths_with_parallel_edges_and_of_unequal_length():
     graph = gdln.Graph(
         {"x": 2, "h": 2, "y": 2}, [("x", "h", "a"), ("x", "h", "b"), ("h", "y"), ("x", "y")]
@@ -246,8 +254,9 @@ def test_what_cannot_be_read(system, runs, drawn):
         gdln.Graph.chain([2, 2, 2]), gdln.GatedData({"x": np.eye(2)}, {"y": np.eye(2)})
     )
     for run in (runs["flow"], runs["solve"], runs["quotient"]):
-        with pytest.raises(ValueError, match="another graph"):
-            other.pathways(run)
+        for read in (other.pathways, other.networks):
+            with pytest.raises(ValueError, match="another graph"):
+                read(run)
     with pytest.raises(ValueError, match=r"by is 'mode'; it must be one of 'path', 'route'"):
         runs["flow"].pathways(reduction, by="mode")
     with pytest.raises(KeyError, match=r"no pathway is called 'x->h3->y' \(did you mean"):

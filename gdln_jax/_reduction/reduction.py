@@ -43,6 +43,7 @@ from gdln_jax._reduction.statistics import (
     Group,
 )
 from gdln_jax._reduction.strengths import (
+    ClassStrengths,
     FrameView,
     MatrixStrengths,
     ModeStrengths,
@@ -240,6 +241,23 @@ class Reduction(SeveralArrays, eqx.Module):
             (b, outside), how = self.project(models), "projected"
             worst = _largest(outside)
         return pathways(b, ts, by=by, how=how, modes=self.modes, outside=jnp.asarray(worst))
+
+    def networks(self, run: Trajectory | ReducedTrajectory | DataSet) -> GatedNetwork:
+        """Return the networks of a run at all its times, with leading axes (..., time).
+
+        Of reduced dynamics they are embedded; of a trajectory they are its models, of the data set
+        of a `sweep` those that its function returned.
+
+        Raises:
+            ValueError: as `project`.
+        """
+        if not isinstance(run, ReducedTrajectory):
+            return self._network(networks_of(run, self.graph))
+        b = run.b.expanded() if isinstance(run.b, ClassStrengths) else run.b
+        if b.graph != self.graph:
+            raise ValueError("the run has another graph than this reduction.")
+        u, v = (self.u, self.v) if self.core is None else (self.core.u, self.core.v)
+        return GatedNetwork.from_stacks(self.graph, embedded(u, b, v))
 
     def _network(self, net: GatedNetwork) -> GatedNetwork:
         check_network(net)
