@@ -3,4 +3,7 @@
 from gdln_jax._graph.graph import Bundle as Bundle
 from gdln_jax._graph.graph import Edge as Edge
 from gdln_jax._graph.graph import Graph as Graph
+from gdln_jax._graph.graph import Home as Home
 from gdln_jax._graph.graph import NodeClass as NodeClass
+from gdln_jax._graph.graph import Store as Store
+from gdln_jax._graph.graph import Use as Use
