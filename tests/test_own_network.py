@@ -289,3 +289,80 @@ def test_masks_that_do_not_fit(refused_plainly):
         with pytest.raises(ValueError, match=words):
             relu.block_mask([1, 1], [1, 1], *sizes)
     assert re.search("masks", repr(net))
+
+
+# ---------------------------------------------------------------- the course of a training
+def over_time(count=4):
+    return [{k: (1 + t) * v for k, v in named().items()} for t in range(count)]
+
+
+def test_histories_are_the_same_from_files_lists_and_stacks(tmp_path):
+    every = over_time()
+    for step, arrays in zip((0, 5, 20, 100), every, strict=True):
+        np.savez(tmp_path / f"run3_step{step}.npz", **arrays)
+    (tmp_path / "notes.txt").write_text("no checkpoint")
+    folder = relu.history(tmp_path)
+    assert folder.steps.tolist() == [0, 5, 20, 100]
+    assert "read run3_step0.npz to run3_step100.npz: layers 0, 2, 4" in folder.notes[0]
+    assert len(folder) == 4
+    np.testing.assert_allclose(folder.at(2)(X), relu.ReLUNetwork.from_state_dict(every[2])(X))
+    stack = {k: np.stack([arrays[k] for arrays in every]) for k in every[0]}
+    steps = {"steps": [0, 5, 20, 100]}
+    inside = [{"step": n, "model": arrays} for n, arrays in zip(steps["steps"], every, strict=True)]
+    for same in (
+        relu.history(every, **steps),
+        relu.history(stack, **steps),
+        relu.history(inside),
+        relu.history(folder.network, **steps),
+    ):
+        assert same.steps.tolist() == [0, 5, 20, 100]
+        assert eqx.tree_equal(same.network, folder.network)
+    numbered = relu.history(every)
+    assert numbered.steps.tolist() == [0, 1, 2, 3]
+    assert "assumed: the checkpoints are equally far apart" in numbered.notes[-1]
+    one = relu.history(every[0])
+    assert one.steps.tolist() == [0]
+    assert eqx.tree_equal(one.at(0), PLAIN)
+
+
+def test_histories_that_are_none_are_refused(tmp_path):
+    np.savez(tmp_path / "first.npz", **named())
+    (tmp_path / "empty").mkdir()
+    assert len(relu.history(tmp_path)) == 1
+    np.savez(tmp_path / "last.npz", **named())
+    every = over_time(2)
+    other = {k: v for k, v in every[1].items() if k != "2.bias"}
+    for source, steps, words in (
+        (tmp_path, None, r"first.npz has no number in its name.*pass a list"),
+        (tmp_path / "empty", None, r"has no file that ends in one of"),
+        ([], None, r"the list of checkpoints is empty"),
+        ([every[0], other], None, r"the checkpoint has no 2.bias"),
+        (every, [3, 3], r"the steps do not increase: 3 and then 3"),
+        (every, [1], r"one whole number for each of 2 checkpoints"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            relu.history(source, steps=steps)
+
+
+def test_a_history_of_a_run_here(tmp_path):
+    """Checkpoints of a run give the gates, powers and losses that the run itself recorded."""
+    x = np.array([[0.0, 0], [0, 1], [1, 0], [1, 1]])
+    data = gdln.GatedData({"x": x}, {"y": np.array([1.0, -1, -1, 1])[:, None]})
+    net = relu.ReLUNetwork.init([2, 12, 1], std=0.1, bias=True, key=jax.random.key(2))
+    sgd = optax.sgd(0.05)
+    run = gdln.train(
+        net, data, optimizer=sgd, steps=40, save_every=10, keep_models=True,
+        measure=lambda net: relu.snapshot(net, data),
+    )  # fmt: skip
+    files = [
+        run.model(i).save(tmp_path / f"{step}.npz") for i, step in enumerate(np.asarray(run.ts))
+    ]
+    read = relu.history(files).run(data)
+    assert eqx.tree_equal(read.ts, run.ts)
+    np.testing.assert_allclose(read.losses, run.losses, rtol=1e-12)
+    np.testing.assert_array_equal(read.measured.on, run.measured.on)
+    np.testing.assert_allclose(read.measured.power, run.measured.power, atol=1e-12)
+    assert read.measured.kind == run.measured.kind
+    assert eqx.tree_equal(relu.history(run).network, run.models)
+    with pytest.raises(ValueError, match=r"expected \(\.\.\., 2\)|shape \(4, 1\)"):
+        relu.history(files).snapshots(gdln.GatedData({"x": x[:, :1]}, data.targets))

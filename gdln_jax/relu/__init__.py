@@ -23,6 +23,8 @@ from gdln_jax.relu._gates_fit import fit_scales as fit_scales
 from gdln_jax.relu._gates_network import build_gated as build_gated
 from gdln_jax.relu._head_start import HeadStart as HeadStart
 from gdln_jax.relu._head_start import head_start as head_start
+from gdln_jax.relu._history import History as History
+from gdln_jax.relu._history import history as history
 from gdln_jax.relu._imitation import ImitationGap as ImitationGap
 from gdln_jax.relu._imitation import imitation_gap as imitation_gap
 from gdln_jax.relu._implementable import implementable_patterns as implementable_patterns
