@@ -10,8 +10,12 @@ from gdln_jax.relu._certify import GateCertificate as GateCertificate
 from gdln_jax.relu._certify import certify as certify
 from gdln_jax.relu._change_points import change_points as change_points
 from gdln_jax.relu._change_points import coactivation as coactivation
+from gdln_jax.relu._clock import Clock as Clock
+from gdln_jax.relu._clock import fit_clock as fit_clock
 from gdln_jax.relu._dormant import DormantFlow as DormantFlow
 from gdln_jax.relu._dormant import dormant_flow as dormant_flow
+from gdln_jax.relu._drops import Drops as Drops
+from gdln_jax.relu._drops import match_drops as match_drops
 from gdln_jax.relu._gates import GateModules as GateModules
 from gdln_jax.relu._gates import Snapshots as Snapshots
 from gdln_jax.relu._gates import discover_gates as discover_gates
@@ -21,6 +25,8 @@ from gdln_jax.relu._gates_choice import choose_k as choose_k
 from gdln_jax.relu._gates_fit import ScaleFit as ScaleFit
 from gdln_jax.relu._gates_fit import fit_scales as fit_scales
 from gdln_jax.relu._gates_network import build_gated as build_gated
+from gdln_jax.relu._gates_null import GateNull as GateNull
+from gdln_jax.relu._gates_null import null_gates as null_gates
 from gdln_jax.relu._head_start import HeadStart as HeadStart
 from gdln_jax.relu._head_start import head_start as head_start
 from gdln_jax.relu._history import History as History

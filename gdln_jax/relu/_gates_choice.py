@@ -40,6 +40,8 @@ from gdln_jax.relu._gates_network import (
 # gains. On the tasks of SCIENCE 6 the last module that is needed gains 6 % or more, and those
 # beyond it less than 0.5 %: any value between would do.
 _WORTH = 0.02
+# Records of gated networks, beside runs that were recorded at unequal intervals.
+_MOST_RECORDS = 10_000
 # Rows drawn for comparing two clusterings.
 _DRAWN = 4000
 
@@ -94,6 +96,7 @@ def choose_k(
     width: int = 48,
     limit: float = 0.05,
     seed: int = 0,
+    seeds: int = 3,
 ) -> GateChoice:
     r"""Find the number of modules without looking at the gates.
 
@@ -109,8 +112,8 @@ def choose_k(
     error alone would buy a further module for a gain that no one can see.
 
     Args:
-        runs: ReLU networks trained with plain gradient descent on the mean loss, stacked over
-            seeds, `measure=lambda net: relu.snapshot(net, data)`.
+        runs: ReLU networks trained with plain gradient descent on the mean loss, one or stacked
+            over seeds, `measure=lambda net: relu.snapshot(net, data)`; or `History.run(data)`.
         data: what they were trained on.
         learning_rate: of the ReLU networks.
         std: of the ReLU networks' initial weights.
@@ -119,15 +122,17 @@ def choose_k(
         width: units that stand for each pathway; its start is that of its number of ReLU units.
         ks: numbers of modules; those beyond the number of different patterns are left out.
         limit: largest gap, as a share of the output's mean square, that counts as imitation.
+        seeds: gated networks that are trained for each k beside one run; of stacked runs each has
+            one.
 
     Cost: all k and seeds are one program of max(k) `width` units each.
 
     Biases and a leaky slope of the ReLU networks are those of the gated ones too (`build_gated`).
 
     Raises:
-        ValueError: for runs without snapshots or not stacked over seeds, unequal `save_every`,
-            numbers k that are not increasing, outputs that are 0 throughout, or ReLU networks with
-            several hidden layers.
+        ValueError: for runs without snapshots, or with so many steps between unequal ones that the
+            records of gated networks would not fit, numbers k that are not increasing, outputs that
+            are 0 throughout, or ReLU networks with several hidden layers.
     """
     ks = [check_integer(k, "ks", minimum=1) for k in ks]
     if not ks or sorted(set(ks)) != ks:
@@ -135,13 +140,16 @@ def choose_k(
     check_positive(learning_rate, "learning_rate")
     check_positive(std, "std")
     check_integer(width, "width", minimum=1)
-    snapshots = stacked_snapshots(runs)
+    check_integer(seeds, "seeds", minimum=1)
+    runs = stacked(runs)
+    snapshots: Snapshots = runs.measured
     possible = gate_rows(snapshots, weight="output_power", drop_dead=True).count
     ks = [k for k in ks if k <= possible]
     if not ks:
         raise ValueError(f"only {possible} different patterns occur; ks must start below that.")
     modules = tuple(find_gates(snapshots, k=k, seed=seed) for k in ks)
-    outputs = gated_outputs(runs, data, modules, learning_rate, std, key, width)
+    keys = jax.random.split(key, len(runs.losses) if len(runs.losses) > 1 else seeds)
+    outputs = gated_outputs(runs, data, modules, learning_rate, std, keys, width)
     wanted = np.asarray(snapshots.output, float)
     energy = mean_square(wanted)
     gap = np.stack([np.mean((o - wanted) ** 2, axis=(1, 2, 3)) for o in outputs]) / energy
@@ -161,16 +169,18 @@ def choose_k(
     )
 
 
-def stacked_snapshots(runs: Trajectory) -> Snapshots:
-    """Return what `runs` measured, after checks."""
+def stacked(runs: Trajectory) -> Trajectory:
+    """Return `runs` with a leading axis of seeds, one if there is one run, after checks."""
     snapshots = getattr(runs, "measured", None)
-    if not isinstance(snapshots, Snapshots) or snapshots.on.ndim != 4:
+    if not isinstance(snapshots, Snapshots) or snapshots.on.ndim not in (3, 4):
         raise ValueError(
-            f"runs is a {type(runs).__name__}; it must be a Trajectory of runs that are stacked "
-            "over seeds and measured with relu.snapshot: vmap train(net, data, measure=lambda net: "
-            "relu.snapshot(net, data)) over networks."
+            f"runs is a {type(runs).__name__}; it must be a Trajectory of one run, or of runs that "
+            "are stacked over seeds, measured with relu.snapshot: train(net, data, measure=lambda "
+            "net: relu.snapshot(net, data)), mapped over networks by vmap."
         )
-    return snapshots
+    if snapshots.on.ndim == 4:
+        return runs
+    return jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, runs)
 
 
 def smallest_good(ks: Sequence[int], gap: np.ndarray, limit: float) -> tuple[int | None, str]:
@@ -204,18 +214,18 @@ def gated_outputs(
     modules: tuple[GateModules, ...],
     rate: float,
     std: float,
-    key: PRNGKeyArray,
+    keys: Key[Array, " seed"],
     width: int,
     factors: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return outputs (k, seed, time, example, y) of gated networks trained as the runs were.
+    """Return outputs (k, seed, time, example, y) of gated networks trained as stacked runs were.
 
     Pathways start as the units of their module do, times `factors` (module,) where given.
     """
-    snapshots = stacked_snapshots(runs)
+    snapshots: Snapshots = runs.measured
     bias = snapshots.kind.bias
     check_one_layer(snapshots.kind)
-    steps, every = _steps_of(runs)
+    steps, every, recorded = _steps_of(runs)
     dtype = snapshots.output.dtype
     # One shape, one program: where k is smaller, the pathways that are left over are never on.
     shape = len(modules), max(found.k for found in modules)
@@ -225,18 +235,24 @@ def gated_outputs(
         start = np.sqrt(np.maximum(mean_units(found), 1) / width)
         scales[i, : found.k] = start if factors is None else start * factors
     data = jax.tree.map(lambda a: a.astype(dtype), data)
-    keys = jax.random.split(key, runs.ts.shape[0])
     g, c, r, s = (jnp.asarray(a, dtype) for a in (gates, scales, rate, std))
-    return np.asarray(_program(data, g, c, r, s, keys, width, steps, every, bias), float)
+    outputs = _program(data, g, c, r, s, keys, width, steps, every, bias)
+    return np.asarray(outputs[:, :, recorded], float)
 
 
-def _steps_of(runs: Trajectory) -> tuple[int, int]:
-    """Return `steps` and `save_every` of `train` whose records are those of `runs`."""
-    ts = np.asarray(runs.ts)[0]
-    steps, every = int(ts[-1]), int(ts[1] - ts[0])
-    if not np.array_equal(ts, save_points(steps, every)):
-        raise ValueError("the runs' times are not those of train(..., save_every=...).")
-    return steps, every
+def _steps_of(runs: Trajectory) -> tuple[int, int, np.ndarray]:
+    """Return `steps` and `save_every` of `train`, and which of its records are those of `runs`."""
+    ts = np.asarray(runs.ts)[0].astype(int)
+    steps, every = int(ts[-1]), int(np.gcd.reduce(ts))
+    if len(ts) > 1 and np.array_equal(ts, save_points(steps, max(int(ts[1] - ts[0]), 1))):
+        return steps, int(ts[1] - ts[0]), np.arange(len(ts))
+    if not steps or steps // every > _MOST_RECORDS:
+        raise ValueError(
+            f"the runs were recorded at {len(ts)} steps up to {steps}, which all lie on a grid of "
+            f"{every} only, more than {_MOST_RECORDS} points; leave out those that do not lie on "
+            "a coarser one."
+        )
+    return steps, every, ts // every
 
 
 @eqx.filter_jit

@@ -5,6 +5,7 @@ gap between the two networks is owed to their start alone.
 """
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 from scipy.optimize import minimize
@@ -13,7 +14,7 @@ from gdln_jax import Trajectory
 from gdln_jax._checks import check_integer, check_positive
 from gdln_jax._data.gated import GatedData
 from gdln_jax.relu._gates import GateModules, mean_square
-from gdln_jax.relu._gates_choice import gated_outputs, stacked_snapshots
+from gdln_jax.relu._gates_choice import gated_outputs, stacked
 from gdln_jax.relu._gates_network import mean_units
 
 
@@ -74,7 +75,7 @@ def fit_scales(
         evaluations: largest number of trainings, all by one compiled program.
 
     Raises:
-        ValueError: for runs that are not stacked over seeds with snapshots, for numbers that are
+        ValueError: for runs without snapshots, for numbers that are
             not positive, ReLU networks with several hidden layers, and if the gated network
             diverges.
     """
@@ -82,12 +83,14 @@ def fit_scales(
     check_positive(std, "std")
     width = check_integer(width, "width", minimum=1)
     evaluations = check_integer(evaluations, "evaluations", minimum=2)
-    wanted = np.asarray(stacked_snapshots(runs).output, float)
+    runs = stacked(runs)
+    keys = jax.random.split(key, len(runs.losses))
+    wanted = np.asarray(runs.measured.output, float)
     energy = mean_square(wanted)
 
     def gap(logs: np.ndarray) -> float:
         outputs = gated_outputs(
-            runs, data, (modules,), learning_rate, std, key, width, np.exp(logs)
+            runs, data, (modules,), learning_rate, std, keys, width, np.exp(logs)
         )[0]
         value = float(np.mean((outputs - wanted) ** 2) / energy)
         # A start so large that training diverges is no candidate.
