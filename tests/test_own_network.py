@@ -307,13 +307,13 @@ def test_histories_are_the_same_from_files_lists_and_stacks(tmp_path):
     assert len(folder) == 4
     np.testing.assert_allclose(folder.at(2)(X), relu.ReLUNetwork.from_state_dict(every[2])(X))
     stack = {k: np.stack([arrays[k] for arrays in every]) for k in every[0]}
-    steps = {"steps": [0, 5, 20, 100]}
-    inside = [{"step": n, "model": arrays} for n, arrays in zip(steps["steps"], every, strict=True)]
+    steps = [0, 5, 20, 100]
+    inside = [{"step": n, "model": arrays} for n, arrays in zip(steps, every, strict=True)]
     for same in (
-        relu.history(every, **steps),
-        relu.history(stack, **steps),
+        relu.history(every, steps=steps),
+        relu.history(stack, steps=steps),
         relu.history(inside),
-        relu.history(folder.network, **steps),
+        relu.history(folder.network, steps=steps),
     ):
         assert same.steps.tolist() == [0, 5, 20, 100]
         assert eqx.tree_equal(same.network, folder.network)
