@@ -4,6 +4,7 @@ from gdln_jax._graph import Graph as Graph
 from gdln_jax._data.gated import GatedData as GatedData
 from gdln_jax._data.patterns import Patterns as Patterns
 from gdln_jax._data.schedule import Schedule as Schedule
+from gdln_jax._data.folding import fold_gates as fold_gates
 from gdln_jax._data.packing import pack as pack
 from gdln_jax._data.packed import PackedData as PackedData
 from gdln_jax._network.gated import GatedNetwork as GatedNetwork

@@ -6,6 +6,7 @@ which is exact for squared error and gated linear maps.
 """
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 
 import equinox as eqx
@@ -21,6 +22,7 @@ from gdln_jax._data.arrays import (
     own_copy,
     real_array,
 )
+from gdln_jax._data.moments import checked_moments, checked_widths, factor, split_by_node
 from gdln_jax._data.names import (
     UNNAMED,
     Labels,
@@ -141,6 +143,61 @@ class GatedData(SeveralArrays, eqx.Module):
                     )
         self.weights = _weights(raw.get("weights"), n, first, dtype)
         self._labels = labels_of({**inputs, **targets}, given.values())
+
+    @classmethod
+    def from_moments(
+        cls,
+        inputs: Mapping[str, int],
+        targets: Mapping[str, int],
+        xx: ArrayLike,
+        yx: ArrayLike,
+        yy: ArrayLike | None = None,
+        *,
+        node_gates: Mapping[str, object] | None = None,
+        edge_gates: Mapping[str, object] | None = None,
+        weights: ArrayLike | None = None,
+        tol: float = 1e-10,
+    ) -> "GatedData":
+        r"""Make pseudo-examples with given second moments: population data, without sampling.
+
+        Squared error sees of the examples of one gate pattern only $\langle x x^T \rangle$,
+        $\langle y x^T \rangle$ and $\langle y y^T \rangle$ (BEYOND 9.6); here at most |x|+|y|
+        examples have them.
+
+        Args:
+            inputs, targets: node -> width, in the order of the blocks of the moments.
+            xx, yx, yy: moments (dx, dx), (dy, dx), (dy, dy) over all nodes side by side; with gates
+                (pattern, _, _), the means within each pattern. Without `yy` the loss is that above
+                its minimum, yy = yx xx^+ yx^T.
+            node_gates, edge_gates: name -> (pattern,) the gate in each pattern.
+            weights: (pattern,) probability of each pattern, default equal.
+            tol: an eigenvalue of the joint moment below -tol times the largest is refused.
+
+        Raises:
+            ValueError: moments that no data have, or a wrong shape; it gives the number.
+        """
+        widths_x, widths_y = checked_widths(inputs, "inputs"), checked_widths(targets, "targets")
+        gates = {**(node_gates or {}), **(edge_gates or {})}
+        first = next(iter(gates.values()), weights)
+        count = None if first is None else len(np.asarray(first))
+        dx, dy = sum(widths_x.values()), sum(widths_y.values())
+        moments = checked_moments(dx, dy, {"xx": xx, "yx": yx, "yy": yy}, count)
+        widths = tuple(widths_x.values()), tuple(widths_y.values())
+        parts = [factor(moments, p, widths, tol) for p in range(len(moments.xx))]
+        counts = [len(x) for x, _ in parts]
+        pattern = np.repeat(np.arange(len(parts)), counts)
+        share = np.ones(len(parts)) if weights is None else np.asarray(weights, float)
+
+        def spread(gates: Mapping[str, object] | None) -> dict[str, np.ndarray]:
+            return {name: np.asarray(gate)[pattern] for name, gate in (gates or {}).items()}
+
+        return cls(
+            split_by_node(np.concatenate([x for x, _ in parts]), widths_x),
+            split_by_node(np.concatenate([y for _, y in parts]), widths_y),
+            spread(node_gates),
+            spread(edge_gates),
+            share[pattern] / np.array(counts)[pattern],
+        )
 
     @property
     def num_examples(self) -> int:
@@ -264,6 +321,9 @@ class GatedData(SeveralArrays, eqx.Module):
         its gradients are unchanged for every `GatedNetwork`; not so for ReLU networks or
         cross-entropy. Weights sum to 1 still, equal within a pattern.
 
+        Where real gates differ from example to example nothing can be merged: `fold_gates` moves
+        them into the inputs first.
+
         Looks at values: call it outside of jit. Cost O(n (|x|+|y|)^2), in float64.
         """
         if not is_concrete(self):
@@ -289,6 +349,7 @@ class GatedData(SeveralArrays, eqx.Module):
             if len(rows):
                 pieces.append(pseudo_examples(x[rows], y[rows], weights[rows], factors))
                 members.append(p)
+        _warn_of_real_gates(patterns, len(weights), x.shape[1] + y.shape[1])
         counts = [len(w) for _, _, w in pieces]
         pattern_of = np.repeat(members, counts)
         new_x = np.concatenate([piece[0] for piece in pieces])
@@ -312,6 +373,20 @@ class GatedData(SeveralArrays, eqx.Module):
             f"GatedData({self.num_examples} examples, inputs [{widths(self.inputs)}], {targets}, "
             f"{len(self.node_gates)} node gates, {len(self.edge_gates)} edge gates, "
             f"{self.weights.dtype}{named})"
+        )
+
+
+def _warn_of_real_gates(patterns: Patterns, examples: int, widths: int) -> None:
+    """Warn where gates that differ from example to example leave nothing to merge."""
+    gates = [*patterns.node_gates.values(), *patterns.edge_gates.values()]
+    real = any(np.any((gate != 0) & (gate != 1)) for gate in gates)
+    if real and 2 * patterns.count > examples > widths:
+        warnings.warn(
+            f"compress() merges examples of equal gates, and {examples} examples have "
+            f"{patterns.count} gate patterns: fold the real gates into the inputs first, graph, "
+            f"data = gdln.fold_gates(graph, data); then at most |x| + |y| examples are left.",
+            UserWarning,
+            stacklevel=3,
         )
 
 

@@ -27,6 +27,10 @@ from gdln_jax.exact._routing import routing_loss as routing_loss
 from gdln_jax.exact._routing import routing_mode as routing_mode
 from gdln_jax.exact._routing import routing_time as routing_time
 from gdln_jax.exact._routing import sharing_mode as sharing_mode
+from gdln_jax.exact._tied import autoencoder_mode as autoencoder_mode
+from gdln_jax.exact._tied import autoencoder_white as autoencoder_white
+from gdln_jax.exact._tied import ssl_mode as ssl_mode
+from gdln_jax.exact._tied import ssl_white as ssl_white
 from gdln_jax.exact._two_layer import two_layer_flow as two_layer_flow
 from gdln_jax.exact._xor import margin_crossover as margin_crossover
 from gdln_jax.exact._xor import margin_loss as margin_loss

@@ -15,5 +15,7 @@ from gdln_jax.tasks._routing import routing as routing
 from gdln_jax.tasks._routing import spectral_gap as spectral_gap
 from gdln_jax.tasks._sharing import pathway_sharing as pathway_sharing
 from gdln_jax.tasks._task import Task as Task
+from gdln_jax.tasks._tied import linear_ssl as linear_ssl
+from gdln_jax.tasks._tied import tied_autoencoder as tied_autoencoder
 from gdln_jax.tasks._xor import margin_xor as margin_xor
 from gdln_jax.tasks._xor import xor as xor
