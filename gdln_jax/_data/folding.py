@@ -56,6 +56,7 @@ def fold_gates(graph: Graph, data: GatedData, *, max_nodes: int = 1000) -> tuple
     folding = _Folding(graph, data, most)
     for node in reversed(graph.order):
         folding.visit(node)
+    folding.drop_silent()
     folding.keep_what_vanished()
     return folding.result()
 
@@ -74,6 +75,7 @@ class _Folding:
         self.copies: dict[str, dict[str, np.ndarray]] = {
             v: {v: np.ones(self.n)} if v in graph.outputs else {} for v in graph.nodes
         }
+        self.made = dict.fromkeys(graph.nodes, 0)
         self.edges: list[_Copy] = []
 
     def visit(self, node: str) -> None:
@@ -98,7 +100,8 @@ class _Folding:
         return self._new(node, product / product[k]), float(product[k])
 
     def _new(self, node: str, product: np.ndarray) -> str:
-        name = f"{node}@{len(self.copies[node])}"
+        name = f"{node}@{self.made[node]}"
+        self.made[node] += 1
         self.copies[node][name] = product
         count = sum(map(len, self.copies.values()))
         if count > self.most:
@@ -107,6 +110,16 @@ class _Folding:
                 f"graph has {self.graph.num_paths} paths): raise max_nodes, or keep the gates."
             )
         return name
+
+    def drop_silent(self) -> None:
+        """Drop copies of hidden nodes that no edge reaches, since all gates on their way are 0."""
+        for node in self.graph.order:
+            if node in self.graph.hidden:
+                reached = {copy.target for copy in self.edges}
+                silent = self.copies[node].keys() - reached
+                self.edges = [copy for copy in self.edges if copy.source not in silent]
+                for name in silent:
+                    del self.copies[node][name]
 
     def keep_what_vanished(self) -> None:
         """Lead a path of gates 0 through every parameter, input and output without a copy."""

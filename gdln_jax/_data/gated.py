@@ -149,13 +149,13 @@ class GatedData(SeveralArrays, eqx.Module):
         cls,
         inputs: Mapping[str, int],
         targets: Mapping[str, int],
-        xx: ArrayLike,
-        yx: ArrayLike,
-        yy: ArrayLike | None = None,
+        xx: ArrayLike | Sequence,
+        yx: ArrayLike | Sequence,
+        yy: ArrayLike | Sequence | None = None,
         *,
         node_gates: Mapping[str, object] | None = None,
         edge_gates: Mapping[str, object] | None = None,
-        weights: ArrayLike | None = None,
+        weights: ArrayLike | Sequence | None = None,
         tol: float = 1e-10,
     ) -> "GatedData":
         r"""Make pseudo-examples with given second moments: population data, without sampling.

@@ -105,7 +105,7 @@ def ssl_white(
 @jax.jit
 def _white(time: Array, w0: Array, rate: Array, factor: Array) -> Array:
     """(1 + (e - 1) factor W0 W0^T)^(-1/2) sqrt(e) W0 with e = exp(rate time)."""
-    gram = factor * w0 @ w0.T
+    gram = factor[..., None, None] * (w0 @ w0.T)
     z = (rate * time)[..., None, None]
     # Of e and 1/e the one that does not overflow.
     small, one = jnp.exp(-jnp.abs(z)), jnp.eye(len(w0), dtype=w0.dtype)

@@ -1,5 +1,7 @@
 """Tied linear autoencoders (PCA) and linear self-supervised learning (BEYOND 9.9)."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import ArrayLike
 
@@ -11,7 +13,10 @@ from gdln_jax.tasks._task import Task
 
 
 def tied_autoencoder(
-    covariance: ArrayLike, width: int, *, targets: ArrayLike | None = None
+    covariance: ArrayLike | Sequence,
+    width: int,
+    *,
+    targets: ArrayLike | Sequence | None = None,
 ) -> Task:
     r"""Reconstruct inputs by $W^T W x$: what a linear autoencoder with tied weights learns.
 
@@ -46,7 +51,7 @@ def tied_autoencoder(
     return Task(graph, data, "tied_autoencoder", meta)
 
 
-def linear_ssl(gamma: ArrayLike, width: int) -> Task:
+def linear_ssl(gamma: ArrayLike | Sequence, width: int) -> Task:
     r"""Learn features of two views by $\frac{1}{2k} \|1 - W \Gamma W^T\|^2$, without labels.
 
     Linear Barlow Twins (Simon et al., ICML 2023, arXiv 2303.15438; their loss is 2 k times this
@@ -75,7 +80,7 @@ def linear_ssl(gamma: ArrayLike, width: int) -> Task:
     return Task(graph, data, "linear_ssl", {"frozen": frozen, "reduce": {"frozen": frozen}})
 
 
-def _symmetric(values: ArrayLike, name: str) -> np.ndarray:
+def _symmetric(values: ArrayLike | Sequence, name: str) -> np.ndarray:
     """A symmetric matrix, from itself or from its eigenvalues."""
     array = np.asarray(real_array(values, name), float)
     matrix = np.diag(array) if array.ndim == 1 else array
