@@ -1,5 +1,8 @@
 """N Fig. 5c: the figure."""
 
+from itertools import cycle
+from typing import Any
+
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
@@ -20,16 +23,27 @@ def draw(data: xr.Dataset, numbers: Numbers) -> Figure:
         figure = plot.figure(plot.DOUBLE, 2.9)
         a, b, c = figure.subplots(1, 3, width_ratios=[1.1, 1.0, 1.0])
         counts(a, data, numbers)
-        for ax, by in ((b, "count"), (c, "gap")):
-            against(ax, data, numbers, by)
-        c.sharey(b)
-        b.set_ylabel("relative error, untrained routes")
-        sizes, kinds = legends(data)
-        plot.legend_above(b, 2, handles=sizes)
-        plot.legend_above(c, 3, handles=kinds)
+        colours = dict(zip(np.unique(data["m"].values).tolist(), cycle(_BY_SIZE), strict=False))
+        shares = 100 * data["k"].values / data["m"].values
+        against(b, shares, data, colours, f"$\\rho$ = {numbers['count']:.2f}")
+        b.set(xlabel="trained outputs per input (%)", ylabel="relative error, untrained routes")
+        against(c, data["gap"].values, data, colours, f"$\\rho$ = {numbers['gap']:.2f}")
+        c.axvline(0.7, color=COLOURS["faint"], linewidth=0.9, linestyle=":", zorder=0)
+        c.set(xlabel="spectral gap $\\sigma_2/\\sigma_1$")
+        c.tick_params(labelleft=False)
+        close = {"columnspacing": 0.5, "handletextpad": 0.0, "handlelength": 1.3}
+        dots = [dot(color=x, marker="o", label=f"$M$ = {m}") for m, x in colours.items()]
+        plot.legend_above(b, 3, handles=dots, **close)
+        kinds = [dot(color="black", marker=x, label=kind) for kind, x in _MARKERS.items()]
+        plot.legend_above(c, 3, handles=kinds, **close)
         for ax, name in zip((a, b, c), "abc", strict=True):
             plot.panel_label(ax, name)
     return figure
+
+
+def dot(**look: Any) -> Line2D:
+    """A handle for a legend."""
+    return Line2D([], [], linestyle="none", markersize=3, markerfacecolor="none", **look)
 
 
 def counts(ax: Axes, data: xr.Dataset, numbers: Numbers) -> None:
@@ -53,37 +67,14 @@ def counts(ax: Axes, data: xr.Dataset, numbers: Numbers) -> None:
     plot.legend_above(ax)
 
 
-def against(ax: Axes, data: xr.Dataset, numbers: Numbers, by: str) -> None:
-    """Untrained errors of all networks by K/M or by the gap."""
-    errors = data["untrained"].values
-    x = data["gap"].values if by == "gap" else 100 * data["k"].values / data["m"].values
+def against(ax: Axes, x: np.ndarray, data: xr.Dataset, colours: dict[int, str], text: str) -> None:
+    """Untrained errors of all networks, by M (colours) and kind of pattern (markers)."""
     look = {"markersize": 3, "alpha": 0.65, "linestyle": "none", "markeredgewidth": 0.7}
-    for number, m in enumerate(data.attrs["domains"]):
-        colour = _BY_SIZE[number % len(_BY_SIZE)]
+    errors, m, kinds = (data[name].values for name in ("untrained", "m", "kind"))
+    for number, colour in colours.items():
         for kind, marker in _MARKERS.items():
-            rows = (data["m"].values == m) & (data["kind"].values == kind) & np.isfinite(errors)
+            rows = (m == number) & (kinds == kind) & np.isfinite(errors)
             ax.plot(x[rows], errors[rows], marker, color=colour, markerfacecolor="none", **look)
     ax.axhline(1, color=COLOURS["faint"], linewidth=0.7, zorder=0)
-    text = f"rank correlation\n{numbers[f'rank_{by}']:.2f}"
-    if by == "gap":
-        ax.axvline(0.7, color=COLOURS["faint"], linewidth=0.9, linestyle=":", zorder=0)
-        ax.set_xlabel("spectral gap $\\sigma_2/\\sigma_1$")
-        plot.corner_text(ax, text, "upper left")
-    else:
-        ax.set_xlabel("trained outputs per input (%)")
-        plot.corner_text(ax, text, "lower left")
-    ax.set_yscale("log")
-
-
-def legends(data: xr.Dataset) -> tuple[list[Line2D], list[Line2D]]:
-    """Handles for the numbers of domains (colours) and the kinds of pattern (markers)."""
-    dots = {"linestyle": "none", "markersize": 3}
-    sizes = [
-        Line2D([], [], color=_BY_SIZE[n % len(_BY_SIZE)], marker="o", label=f"$M$ = {m}", **dots)
-        for n, m in enumerate(data.attrs["domains"])
-    ]
-    kinds = [
-        Line2D([], [], color="black", marker=marker, markerfacecolor="none", label=kind, **dots)
-        for kind, marker in _MARKERS.items()
-    ]
-    return sizes, kinds
+    ax.set(yscale="log", ylim=(errors[errors > 0].min() / 4, 2 * np.nanmax(errors)))
+    plot.corner_text(ax, text, "lower left" if x.max() > 1 else "lower right")

@@ -4,10 +4,13 @@ Random, cyclic and block patterns of the same K differ in their gap; rank correl
 K/M and gap orders the errors.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 import xarray as xr
 from jaxtyping import Array, PRNGKeyArray
 from scipy.stats import rankdata
@@ -23,9 +26,6 @@ from gdln_jax.recipes.generalisation import BANDS, Options
 # relative error on untrained routes.
 REFERENCE = {1: (1.69, 0.17), 2: (1.35, 0.49), 4: (0.00022, 0.00047), 5: (3.3e-5, 0.0)}
 KINDS = ("random", "cyclic", "blocks")
-# Gaps of random and cyclic patterns that differ by less say nothing about the errors.
-_APART = 0.05
-_BOOTSTRAPS = 400
 
 
 def simulate(o: Options, progress: Progress) -> xr.Dataset:
@@ -56,8 +56,7 @@ def simulate(o: Options, progress: Progress) -> xr.Dataset:
         "engine": ((), route_maps.against_engine(o.seed), "loss of the route maps - mse, relative"),
     }
     title = "Generalisation against K and against the spectral gap, N Fig. 5c"
-    data = labelled(title, {"run": np.arange(len(m))}, variables)
-    return data.assign_attrs(domains=list(o.domains))
+    return labelled(title, {"run": np.arange(len(m))}, variables)
 
 
 def routes(o: Options, m: int) -> tuple[np.ndarray, np.ndarray]:
@@ -65,19 +64,18 @@ def routes(o: Options, m: int) -> tuple[np.ndarray, np.ndarray]:
     labels, patterns = [], []
     key = jax.random.fold_in(jax.random.key(o.seed), m)
     half = np.kron(np.eye(2), np.ones((m // 2, m // 2)))
-    for k in o.counts(m):
-        for seed in range(o.networks(m)):
+    few = tuple(sorted({max(1, round(f * m)) for f in o.fractions}))
+    # Seeds: the large ones cost far more; fewer of them, but at least two.
+    seeds = range(max(2, o.seeds * o.domains[0] // m))
+    for k in range(1, m + 1) if m == o.domains[0] else few:
+        for seed in seeds:
             for kind, name in enumerate(KINDS):
-                if name == "blocks":
-                    if k != m // 2:
-                        continue
-                    pattern = half
-                elif name == "cyclic" and (k in (1, m) or seed % 2):
-                    continue  # as random ones, up to names; one pattern needs fewer networks
-                else:
-                    one = jax.random.fold_in(jax.random.fold_in(key, k), seed)
-                    kind_of = "cyclic" if kind else "random_biregular"
-                    pattern = tasks.route_matrix(m, k, pattern=kind_of, key=one)
+                # A cyclic pattern is one of few, and as a random one at K = 1 and M.
+                if k != m // 2 if name == "blocks" else kind and (k in (1, m) or seed % 2):
+                    continue
+                one = jax.random.fold_in(jax.random.fold_in(key, k), seed)
+                of = "cyclic" if kind else "random_biregular"
+                pattern = half if kind == 2 else tasks.route_matrix(m, k, pattern=of, key=one)
                 labels.append((k, kind, seed))
                 patterns.append(pattern)
     return np.array(labels), np.stack(patterns)
@@ -87,13 +85,15 @@ def trained_errors(o: Options, m: int, seeds: np.ndarray, patterns: np.ndarray) 
     """Relative errors (run, input, output) after training, float32."""
     y = jnp.asarray(tasks.hierarchy_features(), jnp.float32)
     graph = tasks.routing(m, 1, width=o.width, compact=True).graph
-    steps = round(o.duration * m / o.rate(m))
+    # Two thirds of the largest stable step, which grows about as M^0.65 (mode 1 of Eq. 13-14).
+    step = o.learning_rate * (m / 10) ** 0.65
+    steps = round(o.duration * m / step)
     if not 2 <= steps <= 100_000:
         raise OptionError(f"M = {m} takes {steps} steps; change duration or learning_rate")
     # Networks of different K share their initial weights: only the pattern differs.
     keys = jax.vmap(lambda s: jax.random.fold_in(jax.random.key(o.seed + 1), s))(jnp.asarray(seeds))
     chosen = jnp.asarray(patterns, jnp.float32)
-    rate = jnp.asarray(o.rate(m), jnp.float32)
+    rate = jnp.asarray(step, jnp.float32)
 
     def one(_: PRNGKeyArray, network: Array) -> dict[str, Array]:
         net = GatedNetwork.init(graph, init.xavier(o.gain), key=keys[network])
@@ -108,9 +108,7 @@ def trained_errors(o: Options, m: int, seeds: np.ndarray, patterns: np.ndarray) 
         )
         return {"errors": route_maps.errors(out.final, y), "status": out.status}
 
-    # The key of the sweep is not used: see above.
-    axes = {"network": np.arange(len(patterns))}
-    found = sweep(one, axes, key=jax.random.key(o.seed + 1), progress=False)
+    found = sweep(one, {"network": np.arange(len(patterns))}, key=keys[0], progress=False)
     bad = np.flatnonzero(found["status"].values != 0)
     if len(bad):
         raise OptionError(f"M = {m}, network {bad[0]} diverged; use a smaller learning_rate")
@@ -119,86 +117,73 @@ def trained_errors(o: Options, m: int, seeds: np.ndarray, patterns: np.ndarray) 
 
 def measure(o: Options, data: xr.Dataset) -> Numbers:
     """All numbers that checks, text and figure quote."""
-    m, k, kind, untrained = (data[name].values for name in ("m", "k", "kind", "untrained"))
-    first = o.domains[0]
+    table: Any = data.drop_vars("engine").to_dataframe()
+    medians = table.groupby(["kind", "m", "k"])[["trained", "untrained", "gap"]].median()
+    untrained, m = medians["untrained"], o.domains[0]
+    blocks, mixed = (
+        untrained.reindex([(kind, x, x // 2) for x in o.domains]).dropna()
+        for kind in ("blocks", "random")
+    )
+    good = untrained["random"][untrained["random"] < 0.1].reset_index().groupby("m")["k"].min()
+    least = (good / good.index).reindex(o.domains)
 
-    def cell(domains: int, count: int, of: str = "random") -> np.ndarray:
-        return untrained[(m == domains) & (k == count) & (kind == of)]
-
-    cells = data["trained"].groupby(["m", "k", "kind"]).median()
-    blocks = [float(np.median(b)) for x in o.domains if len(b := cell(x, x // 2, "blocks"))]
+    quantile = table[table["kind"] == "random"].groupby(["m", "k"])["untrained"].quantile
+    low, middle, high = (quantile(q).loc[m] for q in (0.1, 0.5, 0.9))
+    forty = round(0.4 * m)
     numbers: Numbers = {
-        "m": first,
+        "m": m,
         "engine": float(data["engine"]),
-        "trained": float(cells.max()),
-        "of_the_paper": (first, o.width, o.gain) == (10, 64, 0.2),
-        "blocks_least": min(blocks),
-        "blocks_most": max(blocks),
-        "blocks": float(np.median(untrained[kind == "blocks"])),
-        "mixed": ", ".join(f"{np.median(cell(x, x // 2)):.2g}" for x in o.domains),
-        "count": int(np.isfinite(untrained).sum()),
-        "threshold": ", ".join(f"{threshold(data, x):.3g} for M = {x}" for x in o.domains),
+        "trained": medians["trained"].max(),
+        "of_the_paper": (m, o.width, o.gain) == (10, 64, 0.2),
+        "blocks_least": blocks.min(),
+        "blocks_largest": blocks.max(),
+        "blocks": table["untrained"][table["kind"] == "blocks"].median(),
+        "blocks_text": blocks.map("{:.2g}".format).str.cat(sep=", "),
+        "mixed": mixed.map("{:.2g}".format).str.cat(sep=", "),
+        "at_40": middle[forty],
+        "at_40_low": low[forty],
+        "at_40_high": high[forty],
+        "networks": table["untrained"].count(),
+        "threshold": ", ".join(f"{x:.3g} for M = {number}" for number, x in least.items()),
     }
-    for count in BANDS if numbers["of_the_paper"] else ():
-        low, middle, high = np.quantile(cell(10, count), (0.1, 0.5, 0.9))
-        numbers |= {f"untrained_{count}": middle, f"spread_{count}": f"{low:.2g} to {high:.2g}"}
-    middle = np.quantile(cell(first, round(0.4 * first)), (0.5, 0.1, 0.9)).tolist()
-    numbers |= dict(zip(("at_40", "at_40_low", "at_40_high"), middle, strict=True))
-    return numbers | ranks(data, o.seed) | same_count(data)
+    for k in BANDS if numbers["of_the_paper"] else ():
+        spread = f"10 to 90 %: {low[k]:.2g} to {high[k]:.2g}"
+        numbers |= {f"untrained_{k}": middle[k], f"of_{k}": spread}
+    without = ranks(table[table["kind"] != "blocks"].dropna(), o.seed)
+    numbers |= ranks(table.dropna(), o.seed) | {f"no_{k}": v for k, v in without.items()}
+    return numbers | {"better": numbers["difference_low"]} | same_count(medians)
 
 
-def ranks(data: xr.Dataset, seed: int) -> Numbers:
+def ranks(table: pd.DataFrame, seed: int) -> Numbers:
     """Rank correlation of the untrained error with the gap, with -K/M, and their difference.
 
-    Each with the 2.5 and 97.5 % quantiles over bootstrap samples of the networks; `mixed_` without
-    the disjoint blocks.
+    Each with the 2.5 and 97.5 % quantiles over bootstrap samples of the networks.
     """
+    values = np.stack([table["untrained"], table["gap"], -table["k"] / table["m"]])
+    picks = np.random.default_rng(seed).integers(len(table), size=(400, len(table)))
+    order = rankdata(np.concatenate([values[:, None], values[:, picks]], axis=1), axis=-1)
+    order = order - order.mean(axis=-1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # of a constant: NaN, which fails
+        order = order / np.linalg.norm(order, axis=-1, keepdims=True)
+    gap, count = np.einsum("sn,csn->cs", order[0], order[1:])
     numbers: Numbers = {}
-    for prefix, chosen in (("", KINDS), ("mixed_", KINDS[:2])):
-        used = np.isfinite(data["untrained"].values) & np.isin(data["kind"].values, chosen)
-        shares = -data["k"].values / data["m"].values
-        values = np.stack([data["untrained"].values, data["gap"].values, shares])[:, used]
-        rng = np.random.default_rng(seed)
-        picks = rng.integers(values.shape[1], size=(_BOOTSTRAPS, values.shape[1]))
-        samples = np.concatenate([values[:, None], values[:, picks]], axis=1)
-        order = rankdata(samples, axis=-1)
-        order = order - order.mean(axis=-1, keepdims=True)
-        with np.errstate(invalid="ignore"):  # of a constant: NaN, which fails
-            order = order / np.linalg.norm(order, axis=-1, keepdims=True)
-        gap, count = np.einsum("sn,csn->cs", order[0], order[1:])
-        for name, found in (("gap", gap), ("count", count), ("difference", gap - count)):
-            low, high = np.quantile(found[1:], (0.025, 0.975)).tolist()
-            key = prefix + (name if name == "difference" else f"rank_{name}")
-            numbers |= {key: float(found[0])}
-            numbers |= {f"{prefix}{name}_low": low, f"{prefix}{name}_high": high}
-    return numbers | {"better": numbers["difference_low"]}
+    for name, found in (("gap", gap), ("count", count), ("difference", gap - count)):
+        low, high = np.quantile(found[1:], (0.025, 0.975)).tolist()
+        numbers |= {name: float(found[0]), f"{name}_low": low, f"{name}_high": high}
+    return numbers
 
 
-def same_count(data: xr.Dataset) -> Numbers:
-    """Errors of random and cyclic patterns of the same M and K whose gaps differ.
-
-    Gaps close to 1 are left out: nothing is transferred there.
-    """
-    texts, ratios = [], []
-    medians = data[["untrained", "gap"]].groupby(["m", "k", "kind"]).median()
-    for m in medians["m"].values:
-        for k in medians["k"].values[medians["k"].values < m]:
-            of = [medians.sel(m=m, k=k, kind=kind) for kind in KINDS[:2]]
-            gaps, errors = ([float(x[name]) for x in of] for name in ("gap", "untrained"))
-            if gaps[0] + _APART < gaps[1] < 0.95:
-                ratios.append(errors[1] / errors[0])
-                texts.append(
-                    f"M = {m}, K = {k}: random patterns (gap {gaps[0]:.2f}) err by "
-                    f"{errors[0]:.2g} on untrained routes, cyclic ones (gap {gaps[1]:.2f}) by "
-                    f"{errors[1]:.2g}, medians."
-                )
-    least = min(ratios, default=float("nan"))
-    return {"pairs": len(ratios), "pairs_least": least, "pairs_text": " ".join(texts)}
-
-
-def threshold(data: xr.Dataset, m: int) -> float:
-    """Smallest K/M of random patterns whose median untrained error is below 0.1; NaN if none."""
-    chosen = (data["m"].values == m) & (data["kind"].values == "random") & (data["k"].values < m)
-    medians = data["untrained"][chosen].groupby(data["k"][chosen]).median()
-    good = medians["k"].values[medians.values < 0.1]
-    return float(good.min()) / m if len(good) else float("nan")
+def same_count(medians: Any) -> Numbers:
+    """Random and cyclic patterns of one K whose gaps differ by 0.05 and are well below 1."""
+    both: Any = pd.concat(
+        [medians.loc["random"], medians.loc["cyclic"].add_suffix("_cyclic")], axis=1
+    )
+    both = both[(both["gap"] + 0.05 < both["gap_cyclic"]) & (both["gap_cyclic"] < 0.95)]
+    texts = [
+        f"M = {m}, K = {k}: random patterns (gap {row['gap']:.2f}) err by {row['untrained']:.2g} "
+        f"on untrained routes, cyclic ones (gap {row['gap_cyclic']:.2f}) by "
+        f"{row['untrained_cyclic']:.2g}, medians."
+        for (m, k), row in both.iterrows()
+    ]
+    least = (both["untrained_cyclic"] / both["untrained"]).min()
+    return {"pairs": len(both), "pairs_least": least, "pairs_text": " ".join(texts)}
