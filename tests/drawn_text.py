@@ -35,9 +35,8 @@ def faults(figure: Figure) -> list[str]:
     drawn = texts(figure)
     found = [f"{text!r}: {size:g} pt" for text, _, size in drawn if size < SMALLEST]
     for text, box, _ in drawn:
-        low, high = box.min, box.max
-        edge = figure.bbox.max + MARGIN
-        if low.min() < -MARGIN or (high > edge).any():
+        width, height = figure.bbox.width + MARGIN, figure.bbox.height + MARGIN
+        if min(box.x0, box.y0) < -MARGIN or box.x1 > width or box.y1 > height:
             found.append(f"{text!r} is cut")
     for ax in figure.findobj(Axes):
         legend = ax.get_legend()

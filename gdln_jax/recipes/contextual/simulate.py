@@ -179,7 +179,8 @@ def measure(o: Options, data: xr.Dataset) -> Numbers:
     """All numbers that checks, text and figure quote."""
     numbers: Numbers = {}
     for kind in KINDS:
-        v = {n.removeprefix(f"{kind}_"): data[n].values for n in data if n.startswith(kind)}
+        names = [str(name) for name in data if str(name).startswith(kind)]
+        v = {name.removeprefix(f"{kind}_"): data[name].values for name in names}
         known = np.array(REFERENCE_WEIGHTS[kind])
         # Along the limit's direction the mode a(t); nothing beside it.
         direction = v["limit"] / np.linalg.norm(v["limit"], axis=1)[:, None]
@@ -199,7 +200,7 @@ def measure(o: Options, data: xr.Dataset) -> Numbers:
     mean, count = float(examples.mean()), o.seeds * (o.samples // 2) * 2
     # Of the least squares fit on n examples, 2 of whose degrees of freedom are used up.
     expected = (1 - 2 / o.samples) / 12
-    first, second = np.median(data["linear_weights_population"].values[:, -1, 0], axis=0)
+    first, second = np.median(data["linear_weights_population"][:, -1, 0], axis=0)
     return numbers | {
         "mean": abs(mean - expected) / math.sqrt(VARIANCE / count),
         "sample_loss": mean,

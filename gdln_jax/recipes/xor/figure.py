@@ -34,8 +34,10 @@ def corners(ax: Axes, data: xr.Dataset, _: Numbers) -> None:
         if y > 0:
             look = {"marker": "o", "facecolor": COLOURS["trained"]}
         ax.scatter(*x, s=42, zorder=5, edgecolor="black", linewidth=0.6, **look)
-        place = {"va": "bottom" if x[1] > 0 else "top", "textcoords": "offset points"}
-        ax.annotate("+1" if y > 0 else "−1", x, (0, 8 * np.sign(x[1])), ha="center", **place)
+        above = x[1] > 0
+        place: dict[str, Any] = {"textcoords": "offset points", "ha": "center"}
+        place |= {"va": "bottom" if above else "top", "xytext": (0, 8 if above else -8)}
+        ax.annotate("+1" if y > 0 else "−1", x, **place)
     start = np.zeros(len(w))
     heads = {"width": 0.006, "headwidth": 4, "headlength": 4, "alpha": 0.75}
     scale = {"angles": "xy", "scale_units": "xy", "scale": 1 / 0.95}
@@ -53,7 +55,7 @@ def directions(ax: Axes, data: xr.Dataset, _: Numbers) -> None:
     ):
         w = data[name].values.reshape(-1, 2)
         share = np.sum(w**2, axis=1) / np.sum(w**2)
-        heights, _ = np.histogram(np.degrees(np.arctan2(w[:, 1], w[:, 0])), bins, weights=share)
+        heights = np.histogram(np.degrees(np.arctan2(w[:, 1], w[:, 0])), bins, weights=share)[0]
         ax.stairs(heights, bins, color=colour, fill=label == "start", label=label, linewidth=1.2)
     ax.set(xlim=(-180, 180), xticks=(-135, -45, 45, 135), ylim=(0, None))
     ax.set(xlabel="direction (degrees)", ylabel="share of $|w|^2$")

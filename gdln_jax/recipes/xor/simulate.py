@@ -45,6 +45,7 @@ def simulate(o: Options, progress: Progress) -> xr.Dataset:
         raise OptionError(f"the run would take {epochs} epochs; set duration or std otherwise")
     t = np.arange(epochs + 1.0)
     task = tasks.xor(gating="none", width=o.width)
+    assert isinstance(task.data, gdln.GatedData)
     keys = sim.keys(o.seed, o.seeds)
     nets = jax.vmap(lambda k: relu.ReLUNetwork.init(task.graph, std=o.std, key=k))(keys)
     progress(0.1, f"{o.seeds} ReLU networks, {epochs} steps of gradient descent")
