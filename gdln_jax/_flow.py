@@ -20,9 +20,11 @@ from gdln_jax._ode import (
     Settings,
     checked_times,
     has_kinks,
+    loss_reported,
     settings,
     solve,
 )
+from gdln_jax._progress import Progress, Reporter, reporting
 from gdln_jax._solution import (
     DIVERGED,
     GAVE_UP,
@@ -50,7 +52,7 @@ def gradient_flow(
     max_steps: int = MAX_STEPS,
     adjoint: diffrax.AbstractAdjoint | None = None,
     throw: bool = True,
-    progress: bool = False,
+    progress: Progress = True,
 ) -> Trajectory:
     r"""Solve $\tau \, dW/dt = -dL/dW$ from `model`, with the result at the times `ts`.
 
@@ -76,7 +78,8 @@ def gradient_flow(
             pass `diffrax.ForwardMode()`, for both `diffrax.DirectAdjoint()`.
         throw: raise when the solver gives up. Under `jit` or `vmap` nothing is ever raised: the
             failed member has status 2 and NaN in everything it could not reach.
-        progress: show diffrax's text progress meter.
+        progress: a bar in terminals and notebooks after two seconds (docs/progress.md); False:
+            none; a function: call it with the fraction done and a text.
 
     For models with kinks (`ReLUNetwork`, and models with an attribute `kinks = True`) the defaults
     are `Bosh3` and `rtol` 1e-4. Units come to rest on their kinks, where the velocity jumps in
@@ -114,18 +117,18 @@ def gradient_flow(
         kinks=has_kinks(model),
     )
     keep = keeps_models(keep_models, measure, model, times.shape[0])
-    meter = diffrax.TextProgressMeter() if progress else diffrax.NoProgressMeter()
-    trajectory, reached = _solve(
-        model,
-        data,
-        jnp.asarray(times, dtype),
-        jax.tree.map(lambda t: jnp.asarray(t, dtype), clock),
-        setup,
-        loss,
-        measure,
-        keep,
-        meter,
-    )
+    with reporting("gradient flow", times[-1] - times[0], "t", progress) as report:
+        trajectory, reached = _solve(
+            model,
+            data,
+            jnp.asarray(times, dtype),
+            jax.tree.map(lambda t: jnp.asarray(t, dtype), clock),
+            setup,
+            loss,
+            measure,
+            keep,
+            report,
+        )
     if throw:
         raise_if_failed(trajectory, lambda: _failure(trajectory, float(reached), setup))
     warn_of_plateau(trajectory, model, data, loss)
@@ -157,7 +160,7 @@ def _solve(
     loss: Callable[..., Array],
     measure: Callable[..., PyTree] | None,
     keep: bool,
-    meter: diffrax.AbstractProgressMeter,
+    report: Reporter | None,
 ) -> tuple[Trajectory, Array]:
     moving, still = eqx.partition(model, learning(model))
 
@@ -176,10 +179,12 @@ def _solve(
     ) -> tuple[PyTree, ...]:
         here = eqx.combine(y, still)
         measured = None if measure is None else measure(here)
-        return value(here, args[0], t), measured, y if keep else None
+        loss = value(here, args[0], t)
+        loss_reported(report, ts, t, loss)
+        return loss, measured, y if keep else None
 
     jumps = data.switches.astype(ts.dtype) if isinstance(data, Schedule) else None
-    run = solve(velocity, moving, ts, (data, tau), setup, look=look, jumps=jumps, meter=meter)
+    run = solve(velocity, moving, ts, (data, tau), setup, look=look, jumps=jumps, report=report)
     losses, measured, models = run.saved
     losses = jnp.where(jnp.isfinite(losses), losses, jnp.nan)
     status = jnp.where(run.complete, OK, GAVE_UP)

@@ -18,6 +18,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from gdln_jax._checks import check_integer, check_positive_if_known, is_concrete
+from gdln_jax._progress import REPORTS, Reporter
 
 # Enough for any plateau; a run that needs more is stiff.
 MAX_STEPS = 200_000
@@ -220,6 +221,40 @@ class Run(NamedTuple):
     stats: dict[str, Int[Array, ""]]
 
 
+class _Meter(diffrax.AbstractProgressMeter[Array]):
+    """Reports the time since the start at most `REPORTS` times."""
+
+    report: Reporter
+    span: Array
+
+    def init(self) -> Array:
+        """The share that was reported last."""
+        return jnp.zeros((), self.span.dtype)
+
+    def step(self, state: Array, progress: ArrayLike) -> Array:
+        """Report, if it is time to."""
+        share = jnp.asarray(progress, state.dtype)
+        due = share - state >= 1 / REPORTS
+        self.report(due, share * self.span)
+        return jnp.where(due, share, state)
+
+    def close(self, state: Array) -> None:
+        """Nothing is left to do."""
+
+
+def _meter(report: Reporter | None, span: Array) -> diffrax.AbstractProgressMeter:
+    return diffrax.NoProgressMeter() if report is None else _Meter(report, span)
+
+
+def loss_reported(report: Reporter | None, ts: Array | np.ndarray, t: Array, loss: Array) -> None:
+    """Report the loss at one of the times, at most `REPORTS` times."""
+    if report is None:
+        return
+    share = jnp.floor(REPORTS * (ts - ts[0]) / (ts[-1] - ts[0]))
+    due = jnp.concatenate([jnp.ones(1, bool), jnp.diff(share) > 0])[jnp.searchsorted(ts, t)]
+    report(due, t - ts[0], loss)
+
+
 def _state(t: Array, y: PyTree, args: PyTree) -> PyTree:
     del t, args
     return y
@@ -236,7 +271,7 @@ def solve(
     look: Callable[..., PyTree] = _state,
     t0: Array | None = None,
     jumps: Array | None = None,
-    meter: diffrax.AbstractProgressMeter | None = None,
+    report: Reporter | None = None,
 ) -> Run:
     """Solve dy/dt = velocity(t, y, args) from `y0`, with steps that end on every time of `ts`.
 
@@ -251,7 +286,7 @@ def solve(
             `smallest_scale` of `y0`.
         look: what to keep at the times, `look(t, y, args)`; by default the state.
         jumps: times at which `velocity` jumps; no step crosses one.
-        meter: diffrax's progress meter.
+        report: called with the time since the start; with the loss by `loss_reported`, in `look`.
     """
     # A start that is not finite has no step size at all: replace it, and void the result below.
     sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(y)) for y in jax.tree.leaves(y0)]))
@@ -272,7 +307,7 @@ def solve(
         # step itself (measured: 6e-9 against 5e-12 at rtol 1e-10).
         diffrax.ClipStepSizeController(controller, step_ts=ts, jump_ts=jumps),
         diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=ts, fn=look), diffrax.SubSaveAt(t1=True)]),
-        progress_meter=diffrax.NoProgressMeter() if meter is None else meter,
+        progress_meter=_meter(report, ts[-1] - ts[0]),
     )
     assert done.ts is not None
     assert done.ys is not None

@@ -10,6 +10,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from gdln_jax._progress import REPORTS, Reporter
+
 Optimizer = optax.GradientTransformation
 
 
@@ -43,6 +45,7 @@ def descend(
     recorded: Callable[[PyTree, Array], Array] | None = None,
     state: PyTree = None,
     first: ArrayLike = 0,
+    report: Reporter | None = None,
 ) -> Descent:
     """Take `steps` steps of `optimizer` down `value(parameters, draw(step))`, by `lax.scan`.
 
@@ -58,12 +61,17 @@ def descend(
             with batches. `value` comes with the gradient; this costs an evaluation per record.
         state: optimiser state to go on from; by default that of a start.
         first: number of the first step.
+        report: called with the steps taken and the loss, about `REPORTS` times.
     """
+    every = max(1, steps // REPORTS)
 
     def step(carry: tuple[PyTree, PyTree], number: Array) -> tuple[tuple[PyTree, PyTree], Array]:
         here, state = carry
         data = draw(number)
         loss, gradient = jax.value_and_grad(value)(here, data)
+        if report is not None:
+            taken = number - first
+            report(taken % every == 0, taken, loss)
         updates, state = apply_gradient(
             optimizer, gradient, state, here, loss, lambda there: value(there, data)
         )

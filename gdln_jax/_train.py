@@ -17,6 +17,7 @@ from gdln_jax._data.gated import GatedData
 from gdln_jax._data.schedule import Schedule, at_time
 from gdln_jax._network.gated import along_time, learning
 from gdln_jax._network.losses import arranged, check_loss, mse, one_number
+from gdln_jax._progress import Progress, Reporter, reporting
 from gdln_jax._scan import (
     apply_gradient,
     as_transformation,
@@ -128,6 +129,7 @@ def train(
     keep_models: bool | None = None,
     throw: bool = True,
     resume: Trajectory | None = None,
+    progress: Progress = True,
 ) -> Trajectory:
     """Train `model` for `steps` steps of `optimizer` on `loss(model, data)`.
 
@@ -153,6 +155,7 @@ def train(
             `model` gives the structure only), optimiser state and number of steps. With the same
             optimiser, data and key the two runs are one to the last bit, batches included (under
             `vmap` to rounding).
+        progress: as in `gradient_flow`, with the loss of the step (of its batch).
 
     Returns a `Trajectory` whose `ts` are numbers of steps, counted on in a resumed run;
     `flow_time` converts them.
@@ -190,7 +193,8 @@ def train(
         model, state, start = resume.final, resume.optimizer_state, resume.ts[-1]
     keep = keeps_models(keep_models, measure, model, len(save_points(steps, save_every)))
     settings = Settings(optimizer, loss, measure, steps, save_every, batch_size, keep)
-    trajectory = _train(model, data, key, state, start, settings)
+    with reporting("training", steps, "step", progress) as report:
+        trajectory = _train(model, data, key, state, start, settings, report)
     if throw:
         raise_if_failed(trajectory, lambda: _failure(trajectory))
     warn_of_plateau(trajectory, model, data, loss)
@@ -231,6 +235,7 @@ def _train(
     state: PyTree,
     start: Array,
     settings: Settings,
+    report: Reporter | None,
 ) -> Trajectory:
     moving, still = eqx.partition(model, learning(model))
     measure = settings.measure
@@ -266,6 +271,7 @@ def _train(
         recorded=None if settings.batch_size is None else of_all,
         state=state,
         first=start,
+        report=report,
     )
     measured, models = run.records
     fine = jnp.cumprod(jnp.isfinite(run.losses)).astype(bool)

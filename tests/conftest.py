@@ -80,6 +80,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in stored_programs(item.config.stash[_FOLDER]).items():
             patch.setenv(name, value)
+        patch.setenv("TTY_INTERACTIVE", "0")  # no bars among the outputs
         return (yield)
 
 

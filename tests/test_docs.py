@@ -77,6 +77,12 @@ def test_quickstart(capsys):
     assert scope["theory"].losses[-1] < 1e-3 * scope["theory"].losses[0]
 
 
+def test_progress_page(capsys):
+    scope = run("progress")
+    assert re.search(r"\(0.98, 'step 392 of 400, loss [\d.e-]+'\)", capsys.readouterr().out)
+    assert len(scope["log"]) <= 60
+
+
 def test_certificate_page(capsys):
     scope = run("certificate")
     printed = capsys.readouterr().out

@@ -21,8 +21,10 @@ def progress_bar(name: str) -> Iterator[Callable[[float, str], None]]:
     """A bar on the error stream, so that the output stays clean."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from gdln_jax._progress import alone
+
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with alone(), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(name, total=1.0)
 
         def progress(fraction: float, doing: str) -> None:

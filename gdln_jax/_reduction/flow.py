@@ -15,7 +15,16 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from gdln_jax._checks import check_positive_if_known
 from gdln_jax._network.edges import EdgeArrays
 from gdln_jax._network.pathways import Pathways, pathways
-from gdln_jax._ode import Run, Settings, checked_times, known_array, smallest_entry, solve
+from gdln_jax._ode import (
+    Run,
+    Settings,
+    checked_times,
+    known_array,
+    loss_reported,
+    smallest_entry,
+    solve,
+)
+from gdln_jax._progress import Progress, Reporter, reporting
 from gdln_jax._reduction.strengths import ClassStrengths, MatrixStrengths, ModeStrengths
 from gdln_jax._solution import GAVE_UP, OK, Reads, Solution, raise_if_failed
 
@@ -101,6 +110,7 @@ def solve_reduced(
     tau: ArrayLike,
     throw: bool,
     read: Callable[[PyTree], Strengths],
+    progress: Progress,
     rates: PyTree = 1.0,
     scale: Array | None = None,
 ) -> ReducedTrajectory:
@@ -123,7 +133,8 @@ def solve_reduced(
     check_positive_if_known(tau=tau)
     clock = known_array(tau, times.dtype)
     rates = jax.tree.map(lambda leaf: known_array(leaf, times.dtype), rates)
-    done, losses, status = _solve(start, data, times, clock, rates, setup, scale, loss)
+    with reporting("reduced dynamics", times[-1] - times[0], "t", progress) as report:
+        done, losses, status = _solve(start, data, times, clock, rates, setup, scale, loss, report)
     # Outside of the program, which must not depend on names and numbers of edges.
     run = ReducedTrajectory(
         ts=jnp.asarray(times),
@@ -170,15 +181,19 @@ def _solve(
     setup: Settings,
     scale: Array | None,
     loss: Callable[..., Array],
+    report: Reporter | None,
 ) -> tuple[Run, Array, Array]:
     """The run with its coordinates at the times as `saved`, losses and status."""
 
-    def look(_: Array, y: PyTree, args: tuple[PyTree, Array, PyTree]) -> tuple[PyTree, Array]:
-        return y, loss(y, args[0])
+    def look(t: Array, y: PyTree, args: tuple[PyTree, Array, PyTree]) -> tuple[PyTree, Array]:
+        here = loss(y, args[0])
+        loss_reported(report, ts, t, here)
+        return y, here
 
     ts = jnp.asarray(ts)
     scale = smallest_entry(start) if scale is None else scale
-    run = solve(velocity_of(loss), start, ts, (data, tau, rates), setup, scale=scale, look=look)
+    args = data, tau, rates
+    run = solve(velocity_of(loss), start, ts, args, setup, scale=scale, look=look, report=report)
     coordinates, losses = run.saved
     losses = jnp.where(jnp.isfinite(losses), losses, jnp.nan)
     status = jnp.where(run.complete & jnp.all(jnp.isfinite(losses)), OK, GAVE_UP)

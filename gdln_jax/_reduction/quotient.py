@@ -19,6 +19,7 @@ from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._graph import Graph
 from gdln_jax._network.edges import EdgeArrays
 from gdln_jax._ode import MAX_STEPS, Crossing, settings
+from gdln_jax._progress import Progress
 from gdln_jax._reduction.certificate import flat_gradient, named_classes
 from gdln_jax._reduction.classes import equal_rows, refine
 from gdln_jax._reduction.flow import ReducedTrajectory, solve_reduced
@@ -88,6 +89,7 @@ class Quotient(SeveralArrays, eqx.Module):
         max_steps: int = MAX_STEPS,
         adjoint: diffrax.AbstractAdjoint | None = None,
         throw: bool = True,
+        progress: Progress = True,
     ) -> ReducedTrajectory:
         """Solve from `x0` (class, mode), default the b0 the quotient was made for.
 
@@ -115,6 +117,7 @@ class Quotient(SeveralArrays, eqx.Module):
             setup,
             tau=tau,
             throw=throw,
+            progress=progress,
             read=self.by_edge,
             rates=(self.rates / self.tau)[:, None],
         )
@@ -171,6 +174,7 @@ class Quotient(SeveralArrays, eqx.Module):
         tol: float = 1e-8,
         resume: ReducedTrajectory | None = None,
         throw: bool = True,
+        progress: Progress = True,
     ) -> ReducedTrajectory:
         """Train on one variable per class, as the full network trains (BEYOND 7.6).
 
@@ -202,6 +206,7 @@ class Quotient(SeveralArrays, eqx.Module):
             tol=tol,
             resume=resume,
             throw=throw,
+            progress=progress,
         )
 
     def _start(self, x0: ArrayLike) -> Array:

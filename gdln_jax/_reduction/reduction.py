@@ -26,6 +26,7 @@ from gdln_jax._network.gated import GatedNetwork, check_network
 from gdln_jax._network.pathways import Pathways, pathways
 from gdln_jax._ode import MAX_STEPS, Crossing, settings, smallest_entry, smallest_scale
 from gdln_jax._paths import path_statistics
+from gdln_jax._progress import Progress
 from gdln_jax._reduction.class_rules import what_sets_apart
 from gdln_jax._reduction.coupled import Coupled, coupled_loss
 from gdln_jax._reduction.curvature import horizon, max_step, sharpness
@@ -277,6 +278,7 @@ class Reduction(SeveralArrays, eqx.Module):
         max_steps: int = MAX_STEPS,
         adjoint: diffrax.AbstractAdjoint | None = None,
         throw: bool = True,
+        progress: Progress = True,
     ) -> ReducedTrajectory:
         r"""Solve $\tau \dot b_e = -\partial l/\partial b_e$ from `b0`, given at `ts[0]`.
 
@@ -298,6 +300,7 @@ class Reduction(SeveralArrays, eqx.Module):
                 step.
             throw: raise when the solver gives up. Otherwise, and always under `jit` or `vmap`, the
                 trajectory has status 2 and NaN in `b` and `losses` where it did not get to.
+            progress: as in `gradient_flow`.
 
         Ties are checked outside of `jit` and `vmap` only.
 
@@ -320,6 +323,7 @@ class Reduction(SeveralArrays, eqx.Module):
             setup,
             tau=tau,
             throw=throw,
+            progress=progress,
             read=read,
             rates=rates,
             scale=scale,
@@ -418,6 +422,7 @@ class Reduction(SeveralArrays, eqx.Module):
         check_end: bool = True,
         resume: ReducedTrajectory | None = None,
         throw: bool = True,
+        progress: Progress = True,
     ) -> ReducedTrajectory:
         """Train in aligned coordinates: what the full network does, at any step size (BEYOND 7).
 
@@ -463,6 +468,7 @@ class Reduction(SeveralArrays, eqx.Module):
             check_end=check_end,
             resume=resume,
             throw=throw,
+            progress=progress,
         )
 
     def sharpness(

@@ -12,6 +12,7 @@ from jaxtyping import Array, PyTree
 
 from gdln_jax._checks import check_choice, check_integer, is_concrete
 from gdln_jax._network.losses import check_loss, mse, one_number
+from gdln_jax._progress import Progress, Reporter, reporting
 from gdln_jax._reduction.class_rules import Merged, check_classes, check_rule_on_classes
 from gdln_jax._reduction.curvature import Curved, warn_of_saddle
 from gdln_jax._reduction.flow import ReducedTrajectory, Strengths
@@ -56,6 +57,7 @@ def train_reduced(
     save_every: int,
     resume: ReducedTrajectory | None,
     throw: bool,
+    progress: Progress,
 ) -> ReducedTrajectory:
     """Take `steps` steps of `rule` from `b0`, or on from the end of `resume`.
 
@@ -70,7 +72,8 @@ def train_reduced(
         anew = "from its strengths, train(run.final)"
         check_resume(resume, ReducedTrajectory, _needed(system, rule, b0), anew)
         b0, state, first = resume.final, resume.optimizer_state, resume.ts[-1]
-    run = _train(system, b0, state, first, rule, steps, save_every)
+    with reporting("reduced training", steps, "step", progress) as report:
+        run = _train(system, b0, state, first, rule, steps, save_every, report)
 
     def reason() -> str:
         failed = int(run.ts[int(jnp.argmin(jnp.isfinite(run.losses)))])
@@ -94,6 +97,7 @@ def _train(
     rule: Optimizer,
     steps: int,
     save_every: int,
+    report: Reporter | None,
 ) -> ReducedTrajectory:
     run = descend(
         lambda tree, _: system.value(tree),
@@ -104,6 +108,7 @@ def _train(
         look=system.form.strengths,
         state=state,
         first=first,
+        report=report,
     )
     fine = jnp.cumprod(jnp.isfinite(run.losses)).astype(bool)
 
@@ -154,6 +159,7 @@ def train(
     check_end: bool,
     resume: ReducedTrajectory | None,
     throw: bool,
+    progress: Progress,
 ) -> ReducedTrajectory:
     """Implement `Reduction.train`."""
     check_choice(on_inexact, ("raise", "embed"), "on_inexact")
@@ -188,6 +194,7 @@ def train(
         save_every=save_every,
         resume=resume,
         throw=throw,
+        progress=progress,
     )
     if check_end and loss is None and is_concrete(run) and int(np.max(run.status)) == OK:
         warn_of_saddle(reduction, run)
@@ -225,6 +232,7 @@ def train_classes(
     tol: float,
     resume: ReducedTrajectory | None,
     throw: bool,
+    progress: Progress,
 ) -> ReducedTrajectory:
     """Implement `Quotient.train`."""
     rule = as_transformation(rule)
@@ -245,4 +253,5 @@ def train_classes(
         save_every=save_every,
         resume=resume,
         throw=throw,
+        progress=progress,
     )
