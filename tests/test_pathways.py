@@ -6,27 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import small_runs
+from small_runs import START, STEPS, TS, two_pathways
 
 import gdln_jax as gdln
 from gdln_jax import init
 from gdln_jax._network.pathways import pathways
 from gdln_jax._reduction.strengths import ModeStrengths
-
-TS = np.linspace(0.0, 6.0, 5)
-STEPS = {"optimizer": optax.sgd(0.1), "steps": 8, "save_every": 2}
-START = {"x->h1": 0.3, "h1->y": -0.2, "x->h2": 0.1, "h2->y": 0.4}
-
-
-def two_pathways():
-    """Two hidden layers side by side, each open in one of two contexts; the second has a sign."""
-    graph = gdln.Graph(
-        {"x": 2, "h1": 3, "h2": 3, "y": 2}, [("x", "h1"), ("h1", "y"), ("x", "h2"), ("h2", "y")]
-    )
-    turn = np.array([[0.6, -0.8], [0.8, 0.6]])
-    x = np.tile(np.eye(2), (2, 1)) @ turn.T
-    y = np.array([[2.0, 0], [0, 1], [1, 0], [0, 1]]) @ turn
-    gates = {"h1": [1.0, 1, 0, 0], "h2": [0.0, 0, 1, 1]}
-    return graph, gdln.GatedData({"x": x}, {"y": y}, gates)
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +38,8 @@ def runs(system):
 
 @pytest.fixture(scope="module")
 def drawn(system):
-    """Descent from weights drawn at random: two seeds, and a third whose rate is too large."""
     data, reduction, _ = system
-
-    def one(key, rate):
-        net = gdln.GatedNetwork.init(reduction.graph, init.normal(0.3), key=key)
-        return gdln.train(net, data, **{**STEPS, "optimizer": optax.sgd(rate)})
-
-    return jax.vmap(one)(jax.random.split(jax.random.key(0), 3), jnp.array([0.1, 0.1, 1e6]))
+    return small_runs.drawn(reduction, data)
 
 
 # ---------------------------------------------------------------- pathways
@@ -123,17 +103,10 @@ def test_a_start_close_to_embed_is_read(system):
         assert gdln.train(net, data, **STEPS).pathways(reduction).how == how
 
 
-def test_the_data_set_of_a_sweep_is_a_batch_of_runs(system, drawn):
+def test_the_data_set_of_a_sweep_is_a_batch_of_runs(system):
     data, reduction, _ = system
 
-    def one(key, scale, seed):
-        del seed
-        net = gdln.GatedNetwork.init(reduction.graph, init.normal(scale), key=key)
-        return gdln.train(net, data, optimizer=optax.adam(0.1), steps=8, save_every=2)
-
-    swept = gdln.sweep(
-        one, {"scale": [0.1, 0.3], "seed": [0, 1, 2]}, key=jax.random.key(0), progress=False
-    )
+    swept = small_runs.swept(reduction, data)
     found = reduction.pathways(swept)
     assert found["x->h1->y"].shape == (2, 3, 5, 2)
     b, _ = reduction.project(swept)

@@ -24,10 +24,53 @@ def test_style_is_restored():
     assert mpl.rcParams["font.size"] == before
 
 
-def test_colours_can_be_told_apart_in_grey():
-    names = ("trained", "untrained", "shared", "theory")
-    grey = [np.dot(to_rgb(plot.COLOURS[name]), (0.2126, 0.7152, 0.0722)) for name in names]
-    assert np.diff(np.sort(grey)).min() > 0.05
+# Linear RGB as seen without green receptors: Machado, Oliveira and Fernandes (2009), severity 1.
+DEUTERANOPIA = np.array(
+    [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ]
+)
+# Linear sRGB to XYZ over the white point D65 (IEC 61966-2-1).
+XYZ = np.array(
+    [
+        [0.4124564, 0.3575761, 0.1804375],
+        [0.2126729, 0.7151522, 0.0721750],
+        [0.0193339, 0.1191920, 0.9503041],
+    ]
+) / np.array([[0.95047], [1.0], [1.08883]])
+
+
+def lab(colour, seen=None):
+    """CIE L*, a*, b* of a colour, as it is or as `seen`."""
+    rgb = np.array(to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    if seen is not None:
+        linear = np.clip(seen @ linear, 0, 1)
+    xyz = XYZ @ linear
+    f = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("pair", list(itertools.combinations(plot.COLOURS, 2)), ids="-".join)
+def test_colours_are_told_apart_also_without_green_receptors_and_in_grey(pair):
+    plain, seen = ([lab(plot.COLOURS[c], how) for c in pair] for how in (None, DEUTERANOPIA))
+    assert np.linalg.norm(plain[0] - plain[1]) > 40
+    assert np.linalg.norm(seen[0] - seen[1]) > 20
+    assert abs(plain[0][0] - plain[1][0]) > 9.9
+
+
+def test_lab_of_known_colours():
+    """Values of the CIE: white, and the primary red of sRGB."""
+    np.testing.assert_allclose(lab("#FFFFFF"), [100, 0, 0], atol=0.02)
+    np.testing.assert_allclose(lab("#FF0000"), [53.24, 80.09, 67.20], atol=0.02)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_modes_are_told_apart_in_grey(count):
+    light = [lab(colour)[0] for colour in plot.mode_colours(count)]
+    assert np.diff(light).min() > 9.9
 
 
 def test_loss_curves(ax):
@@ -228,7 +271,7 @@ def test_wide_labels_stay_inside_the_axes(width, horizontal, layout):
             box = text.get_window_extent()
             assert box.x0 > ax.bbox.x0 - 1, text
             assert box.x1 < ax.bbox.x1 + 1, text
-            assert float(text.get_fontsize()) > 4
+            assert float(text.get_fontsize()) >= 6
 
 
 def test_shared_edges_are_green_and_all_graphs_can_be_drawn(ax):

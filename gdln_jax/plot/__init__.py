@@ -1,4 +1,4 @@
-"""Pictures on given axes: arrays in, `Axes` out, in one style; and films (`animate`).
+"""Pictures of runs in one call, of arrays on given axes, in one style; and films (`animate`).
 
 Theory dashed, simulation solid; trained blue, untrained orange, shared green; medians with bands,
 single seeds thin; time t/τ and loss L.
@@ -10,6 +10,9 @@ from gdln_jax.plot._curves import curve as curve
 from gdln_jax.plot._curves import loss_curves as loss_curves
 from gdln_jax.plot._curves import mode_curves as mode_curves
 from gdln_jax.plot._curves import runs as runs
+from gdln_jax.plot._differentiation import differentiation as differentiation
+from gdln_jax.plot._learning import learning as learning
+from gdln_jax.plot._learning import modes as modes
 from gdln_jax.plot._maps import matrix_panels as matrix_panels
 from gdln_jax.plot._maps import route_pattern as route_pattern
 from gdln_jax.plot._maps import similarity as similarity

@@ -6,7 +6,6 @@ Arrays in, one file out. Drawn by Agg whatever the backend, so that no display i
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
 from matplotlib.animation import FFMpegWriter, PillowWriter
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -15,6 +14,7 @@ from numpy.typing import ArrayLike
 from gdln_jax._checks import check_integer
 from gdln_jax._files import expanded, writable, written_whole
 from gdln_jax.plot._curves import mode_curves
+from gdln_jax.plot._differentiation import principal
 from gdln_jax.plot._maps import similarity
 from gdln_jax.plot._style import COLOURS, DOUBLE, figure, style
 from gdln_jax.plot._text import check_text
@@ -73,7 +73,7 @@ def animate(
     theory = _fitting(theory, "theory", "(time, mode)", strengths.shape)
     places = _fitting(places, "places", "(time, item, 2)", (len(t), items, 2))
     kind = "map axis" if places is not None else "principal axis"
-    places = _principal(points) if places is None else places
+    places = principal(points)[0] if places is None else places
     names = [str(k + 1) for k in range(items)] if names is None else list(names)
     if len(names) != items:
         raise ValueError(f"names has {len(names)} entries for {items} items.")
@@ -157,16 +157,6 @@ class _Film:
             label.xy = tuple(self.places[k, item])
         self.dots.set_data(*self.places[k].T)
         self.image.set_data(self.products[k])
-
-
-def _principal(points: Float[np.ndarray, "time item unit"]) -> Float[np.ndarray, "time item 2"]:
-    """Coordinates on the two leading axes of all times together, centred at the origin."""
-    flat = points.reshape(-1, points.shape[2])
-    axes = np.linalg.svd(flat - flat.mean(axis=0), full_matrices=False)[2][:2]
-    # Signs of axes are arbitrary: the largest entry is made positive.
-    largest = axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)]
-    places = (points - points[-1].mean(axis=0)) @ (axes * np.where(largest < 0, -1, 1)[:, None]).T
-    return np.pad(places, ((0, 0), (0, 0), (0, 2 - len(axes))))
 
 
 def _checked(

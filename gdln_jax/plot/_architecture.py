@@ -18,7 +18,7 @@ from gdln_jax.plot._style import COLOURS
 # Above this many nodes on a level only the first and last few are drawn, with dots between.
 _SHOWN = 10
 # Points: of labels, and how small they get.
-_FONT, _SMALLEST = 8, 4.5
+_FONT, _SMALLEST = 8, 6
 # Distance of a label from its node, in levels.
 _APART = 0.13
 _Pair = tuple[float, float]
@@ -46,7 +46,7 @@ def architecture(
 
     Readable up to ten nodes on a level; beyond that the middle ones are left out. The limits of the
     axes make way for labels, at the size that the axes have now; labels that are too wide even so
-    are written smaller.
+    are written smaller, down to 6 points, and then in two lines.
     """
     layout = _Layout.of(graph, horizontal)
     colour_of, closed = _edge_colours(paths, path_colours), set(closed)
@@ -236,6 +236,7 @@ def _write_label(ax: Axes, graph: Graph, layout: _Layout, name: str, text: str) 
 def _make_way(ax: Axes, texts: Sequence[Text], xlim: _Pair, ylim: _Pair) -> None:
     """Set limits from `xlim`, `ylim` on outwards, such that all texts lie inside the axes."""
     box, size = ax.bbox, float(_FONT)
+    wrapped = [text for text in texts if " " in text.get_text() and "$" not in text.get_text()]
     while True:
         low, high = np.array([xlim[0], ylim[0]]), np.array([xlim[1], ylim[1]])
         # Wider limits move the texts inwards: what is over shrinks by their part of the width.
@@ -251,7 +252,18 @@ def _make_way(ax: Axes, texts: Sequence[Text], xlim: _Pair, ylim: _Pair) -> None
                 return
             low, high = low - 1.05 * under * unit, high + 1.05 * over * unit
         if size <= _SMALLEST:
-            return
-        size *= 0.8
+            if not wrapped:
+                return
+            for text in wrapped:
+                text.set_text(_in_two_lines(text.get_text()))
+            wrapped = []
+        size = max(0.8 * size, _SMALLEST)
         for text in texts:
             text.set_fontsize(size)
+
+
+def _in_two_lines(text: str) -> str:
+    """Broken at the space nearest to the middle."""
+    spaces = [k for k, letter in enumerate(text) if letter == " "]
+    middle = min(spaces, key=lambda k: abs(k - len(text) / 2))
+    return f"{text[:middle]}\n{text[middle + 1 :]}"

@@ -1,5 +1,6 @@
 """Curves over time: losses and strengths, single runs thin, medians with bands, theory dashed."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,9 +14,11 @@ from gdln_jax.plot._style import COLOURS, label_axes, mode_colours
 
 TIME, STEP, LOSS = "time $t/\\tau$", "step", "loss $L$"
 
+# A simulation under its theory, which is thinner, dashed and black: pale, so that both are seen.
+UNDER: dict[str, Any] = {"linewidth": 2.8, "alpha": 0.55}
 _DASHES = (0, (3.2, 2.0))
-# Colours of further labelled curves, told apart in grey as well as can be.
-_OTHERS = ("trained", "random", "shared", "other", "untrained", "faint")
+# Colours of further curves, neighbours far apart in lightness.
+OTHERS = ("trained", "untrained", "random", "shared", "other", "faint")
 
 
 def curve(
@@ -49,19 +52,23 @@ def runs(
     label: str | None = None,
     band: tuple[float, float] | None = (0.25, 0.75),
     thin: bool = True,
+    **style: Any,
 ) -> Axes:
     """Several runs (run, time): each one thin, their median, and a band between quantiles.
 
-    Runs that failed (NaN) are left out of median and band. Without `colour` as for `curve`.
+    Runs that failed (NaN) are left out of median and band. Without `colour` as for `curve`;
+    `style` is that of the median.
     """
     t, values = np.asarray(t), np.atleast_2d(np.asarray(values))
     colour = _colour(ax, "trained", colour, label)
     if thin and len(values) > 1:
         ax.plot(t, values.T, color=colour, linewidth=0.4, alpha=0.45, zorder=1)
     if band is not None and len(values) > 1:
-        low, high = np.nanquantile(values, band, axis=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # times at which all runs have failed
+            low, high = np.nanquantile(values, band, axis=0)
         ax.fill_between(t, low, high, color=colour, alpha=0.2, linewidth=0, zorder=1.5)
-    ax.plot(t, np.nanmedian(values, axis=0), color=colour, label=label, zorder=2)
+    ax.plot(t, _median(values), color=colour, label=label, **{"zorder": 2, **style})
     return ax
 
 
@@ -75,17 +82,18 @@ def loss_curves(
     label: str | None = None,
     theory_label: str | None = None,
     xlabel: str | None = None,
+    **style: Any,
 ) -> Axes:
     """Losses (time,) or (run, time) over time, with the theory's curve dashed on top.
 
     Whole numbers `t` are steps, as `train` returns them, all else is time in units of tau;
     `xlabel` says otherwise. Labels and limits that the axes have already stay, and so do
-    logarithmic scales; linear axes show a loss of 0.
+    logarithmic scales; linear axes show a loss of 0. `style` is that of `runs`.
     """
-    runs(ax, t, losses, colour=colour, label=label)
+    runs(ax, t, losses, colour=colour, label=label, **style)
     if theory is not None:
         curve(ax, t, theory, theory=True, label=theory_label)
-    _frame(ax, t, xlabel, LOSS)
+    frame(ax, t, xlabel, LOSS)
     if ax.get_yscale() == "linear":
         for line in ax.lines:
             line.sticky_edges.y.append(0.0)  # no margin below it
@@ -106,24 +114,31 @@ def mode_curves(
     xlabel: str | None = None,
     **style: Any,
 ) -> Axes:
-    """Strengths (time, mode) of modes over time, solid; the theory's (time, mode) dashed.
+    """Strengths (time, mode) of modes over time; the theory's dashed in black on wider lines.
 
     Follow modes by projection (`measures.mode_strengths`), not by sorted singular values. Labels
     and limits as for `loss_curves`; `ylabel` is "mode strength" if it is not given.
     """
     t, strengths = np.asarray(t), np.asarray(strengths)
     colours = mode_colours(strengths.shape[1]) if colours is None else colours
+    style = style if theory is None else UNDER | style
     for m in range(strengths.shape[1]):
         ax.plot(t, strengths[:, m], color=colours[m], label=label if m == 0 else None, **style)
         if theory is not None:
-            curve(ax, t, np.asarray(theory)[:, m], theory=True, colour=colours[m])
+            curve(ax, t, np.asarray(theory)[:, m], theory=True)
     if ylabel is not None:
         ax.set_ylabel(ylabel)
-    _frame(ax, t, xlabel, "mode strength")
+    frame(ax, t, xlabel, "mode strength")
     return ax
 
 
-def _frame(ax: Axes, t: ArrayLike, xlabel: str | None, ylabel: str) -> None:
+def _median(values: np.ndarray) -> np.ndarray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # NaN where all runs have failed
+        return np.nanmedian(values, axis=0)
+
+
+def frame(ax: Axes, t: ArrayLike, xlabel: str | None, ylabel: str) -> None:
     """Labels where there are none, and limits of time without a margin where none were set."""
     if xlabel is not None:
         ax.set_xlabel(xlabel)
@@ -144,4 +159,4 @@ def _colour(
     if label is None or (to_hex(COLOURS[usual]), dash) not in used:
         return COLOURS[usual]
     taken = {colour for colour, _ in used}
-    return next((COLOURS[k] for k in _OTHERS if to_hex(COLOURS[k]) not in taken), COLOURS[usual])
+    return next((COLOURS[k] for k in OTHERS if to_hex(COLOURS[k]) not in taken), COLOURS[usual])

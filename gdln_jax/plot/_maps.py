@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
+import jax
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -12,23 +14,80 @@ from matplotlib.image import AxesImage
 from matplotlib.typing import ColorType
 from numpy.typing import ArrayLike
 
-from gdln_jax.plot._style import COLOURS, label_axes
+from gdln_jax import GatedData, GatedNetwork, Reduction, Trajectory
+from gdln_jax.plot._differentiation import activities, item_names
+from gdln_jax.plot._runs import axes_of, last, networks_of
+from gdln_jax.plot._style import COLOURS, label_axes, style
 
 
 def similarity(
-    ax: Axes,
-    matrix: ArrayLike,
+    run: object,
+    data: object = None,
     *,
+    node: str | None = None,
+    reduction: Reduction | None = None,
+    ax: Axes | None = None,
     num_domains: int = 1,
     domain_names: Sequence[str] | None = None,
     colourbar: str | None = "dot product",
 ) -> Axes:
-    """A representational similarity matrix (n, n), ordered by domain, with lines between domains.
+    """Draw a matrix (n, n) of similarities between examples, with lines between domains.
 
     One scale from 0, or symmetric about 0 where there are negative entries. Labels that the axes
-    have already stay.
+    have already stay. `similarity(ax, matrix)` draws a matrix on given axes as well.
+
+    Args:
+        run: what `gradient_flow` or `train` returned, whose last network is meant; a network; with
+            its `reduction` a solved run or the data set of a `sweep`; or the matrix itself. Of a
+            batch the mean matrix.
+        data: `GatedData` whose examples are compared; their names are written.
+        node: whose activities are compared; default the hidden node farthest from the inputs.
+        reduction: that makes the networks of a solved run.
+        num_domains: number of blocks of examples, in the order of `data`.
+        domain_names: of the blocks.
+        colourbar: its label, or `None` for no bar.
+
+    Raises:
+        ValueError: what holds no networks, data of another type, an unknown node.
     """
-    matrix = np.asarray(matrix)
+    if isinstance(run, Axes):
+        ax, run, data = run, data, None
+    with nullcontext() if ax is not None else style():
+        ax = axes_of(ax)
+        if isinstance(run, np.ndarray | jax.Array | list | tuple):
+            matrix, names = np.asarray(run), None
+        else:
+            matrix, names = _similarities(run, data, node, reduction)
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"the similarities have shape {matrix.shape}; expected (n, n).")
+        return _draw_similarity(ax, matrix, names, num_domains, domain_names, colourbar)
+
+
+def _similarities(
+    run: object, data: object, node: str | None, reduction: Reduction | None
+) -> tuple[np.ndarray, list[str] | None]:
+    if isinstance(run, Trajectory) and isinstance(run.final, GatedNetwork):
+        networks = run.final
+    else:
+        networks, over_time = networks_of(run, "run", reduction)
+        networks = last(networks) if over_time else networks
+    if not isinstance(data, GatedData):
+        raise ValueError(
+            f"data is a {type(data).__name__}; pass the gdln.GatedData whose examples are compared."
+        )
+    h = np.asarray(activities(networks, data, node))
+    matrix = h @ h.swapaxes(-1, -2)
+    return matrix.reshape(-1, *matrix.shape[-2:]).mean(axis=0), item_names(data)
+
+
+def _draw_similarity(
+    ax: Axes,
+    matrix: np.ndarray,
+    names: Sequence[str] | None,
+    num_domains: int,
+    domain_names: Sequence[str] | None,
+    colourbar: str | None,
+) -> Axes:
     image = ax.imshow(matrix, **_scale([matrix], "Greens"))
     size = matrix.shape[0] / num_domains
     if num_domains > 1:
@@ -36,10 +95,13 @@ def similarity(
             for line in (ax.axhline, ax.axvline):
                 line(k * size - 0.5, color="white", linewidth=0.8)
         names = domain_names or [str(k + 1) for k in range(num_domains)]
-        for axis in (ax.xaxis, ax.yaxis):
-            places = [(k + 0.5) * size - 0.5 for k in range(num_domains)]
-            _name_ticks(axis, places, names, len(matrix), at_most=10)
+        places = [(k + 0.5) * size - 0.5 for k in range(num_domains)]
         label_axes(ax, "input domain", "input domain")
+    else:
+        places = list(range(len(matrix)))
+    if names is not None:
+        for axis in (ax.xaxis, ax.yaxis):
+            _name_ticks(axis, places, names, len(matrix), at_most=10 if num_domains > 1 else None)
     _bare(ax)
     if colourbar is not None:
         _colourbar([ax], image, colourbar, pad=0.03, fraction=0.05, aspect=22)

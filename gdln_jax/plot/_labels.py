@@ -1,0 +1,171 @@
+"""Names beside curves and points, placed when the picture is drawn, so that none covers another."""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox, BboxBase, IdentityTransform
+from matplotlib.typing import ColorType
+
+from gdln_jax.plot._text import check_text
+
+# Points: size of the letters, distance from what they name, and beyond which a line joins both.
+_SIZE, _APART, _NEAR = 7.0, 4.0, 8.0
+# Lines of text are this much higher than their letters.
+_LEADING = 1.12
+
+
+class _Labels(Artist):
+    """Texts for the points (n, 2) of some axes, in the units of the data.
+
+    Where they stand is found at each drawing, from the limits and the size that the axes have then.
+    """
+
+    def __init__(
+        self, ax: Axes, points: np.ndarray, texts: Sequence[str], colours: Sequence[ColorType]
+    ):
+        super().__init__()
+        self.points = points
+        self.texts = [
+            Text(0, 0, check_text(text, "a label"), color=colour, fontsize=_SIZE, va="center")
+            for text, colour in zip(texts, colours, strict=True)
+        ]
+        self.lines = [Line2D([], [], color=colour, linewidth=0.5) for colour in colours]
+        ax.add_artist(self)
+        for part in (*self.texts, *self.lines):
+            part.set_figure(ax.figure)
+            part.set_transform(IdentityTransform())
+        self.set(clip_on=False, zorder=6)
+
+    def place(self, renderer: RendererBase) -> None:
+        """Move the texts and their lines, in pixels."""
+        raise NotImplementedError
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Place and draw."""
+        if not self.get_visible():
+            return
+        self.place(renderer)
+        for part in (*self.lines, *self.texts):
+            part.draw(renderer)
+
+    def get_window_extent(self, renderer: RendererBase | None = None) -> Bbox:
+        """The box around all texts, which a layout makes way for."""
+        figure = self.get_figure(root=True)
+        assert figure is not None
+        renderer = figure._get_renderer() if renderer is None else renderer  # type: ignore[attr-defined]
+        self.place(renderer)
+        boxes = [text.get_window_extent(renderer) for text in self.texts if text.get_text()]
+        return Bbox.union(boxes) if boxes else Bbox.null()
+
+    def get_tightbbox(self, renderer: RendererBase | None = None) -> Bbox | None:
+        """As `get_window_extent`."""
+        box = self.get_window_extent(renderer)
+        return box if box.width > 0 else None
+
+    def _pixels(self) -> np.ndarray:
+        assert self.axes is not None
+        return self.axes.transData.transform(self.points)
+
+
+class EndLabels(_Labels):
+    """Names of curves at their right ends, one above the other where ends lie close together."""
+
+    def place(self, renderer: RendererBase) -> None:
+        """Outside of the axes, as high as the ends, as far as there is a line's height between."""
+        assert self.axes is not None
+        box, unit = self.axes.bbox, renderer.points_to_pixels(1.0)
+        ends = np.clip(self._pixels(), box.min, box.max)
+        gap = _LEADING * max(text.get_window_extent(renderer).height for text in self.texts)
+        heights = spread(ends[:, 1], gap, box.y0, box.y1)
+        for text, line, end, y in zip(self.texts, self.lines, ends, heights, strict=True):
+            moved = abs(y - end[1]) > 0.5 * gap
+            x = box.x1 + unit * (2.5 * _APART if moved else _APART)
+            text.set_position((x, y))
+            ways = ([end[0] + unit, x - unit], [end[1], y]) if moved else ([], [])
+            line.set_data(*ways)
+
+
+class PointLabels(_Labels):
+    """Names of points in a plane, each beside its own and on no other name or point.
+
+    `avoid` (n, 2): further points, in the units of the data, that should stay visible.
+    """
+
+    def __init__(
+        self,
+        ax: Axes,
+        points: np.ndarray,
+        texts: Sequence[str],
+        colours: Sequence[ColorType],
+        avoid: np.ndarray,
+    ):
+        super().__init__(ax, points, texts, colours)
+        self.avoid = avoid
+
+    def place(self, renderer: RendererBase) -> None:
+        """To the right if that is free, else around, else farther away with a line to the point."""
+        assert self.axes is not None
+        unit, points = renderer.points_to_pixels(1.0), self._pixels()
+        ways = self.axes.transData.transform(self.avoid)
+        taken: list[Bbox] = []
+        dots = [Bbox.from_extents(*(p - 2 * unit), *(p + 2 * unit)) for p in points]
+        for text, line, point in zip(self.texts, self.lines, points, strict=True):
+            text.set(ha="left", position=(0.0, 0.0))
+            size = text.get_window_extent(renderer)
+            spots = [
+                (away, _beside(point, size.width, size.height, away * unit, angle))
+                for away in (_APART, 8.0, 13.0, 20.0, 28.0, 38.0)
+                for angle in np.pi / 4 * np.array([0, 1, -1, 2, -2, 3, -3, 4])
+            ]
+            free = [spot for spot in spots if not any(map(spot[1].overlaps, (*taken, *dots)))]
+            within = [spot for spot in free if _contains(self.axes.bbox, spot[1])]
+            clear = [spot for spot in within if not _inside(ways, spot[1]).any()]
+            away, box = [*clear, *within, *free, *spots][0]
+            taken.append(box)
+            text.set_position((box.x0, (box.y0 + box.y1) / 2))
+            near = np.clip(point, box.min, box.max)
+            line.set_data(*(zip(point, near, strict=True) if away > _NEAR else ([], [])))
+
+
+def _contains(outer: BboxBase, box: Bbox) -> bool:
+    return bool(np.all(box.min >= outer.min) and np.all(box.max <= outer.max))
+
+
+def _inside(points: np.ndarray, box: Bbox) -> np.ndarray:
+    return np.all((points > box.min) & (points < box.max), axis=1)
+
+
+def _beside(point: np.ndarray, width: float, height: float, away: float, angle: float) -> Bbox:
+    """A box of this size that lies in one direction of a point."""
+    along = np.array([np.cos(angle), np.sin(angle)])
+    centre = point + along * away + np.round(along, 6) * np.array([width, height]) / 2
+    half = np.array([width, height]) / 2
+    return Bbox.from_extents(*(centre - half), *(centre + half))
+
+
+def spread(wanted: np.ndarray, gap: float, low: float, high: float) -> np.ndarray:
+    """Return the positions nearest to those wanted (least squares) that are `gap` apart.
+
+    They stay between `low` and `high` if they fit in, and keep their order.
+    """
+    # From the lowest up; of two as good as equal the first one stands above the second.
+    order = np.lexsort((-np.arange(len(wanted)), np.round(wanted / (0.2 * gap))))
+    steps = gap * np.arange(len(wanted))
+    # Without the gaps, positions must not decrease: neighbours that do are pooled.
+    pools: list[list[float]] = []  # mean, number
+    for value in wanted[order] - steps:
+        pools.append([float(value), 1.0])
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (mean, count), (other, more) = pools[-2:]
+            pools[-2:] = [[(mean * count + other * more) / (count + more), count + more]]
+    flat = np.array(list(itertools.chain(*([mean] * int(count) for mean, count in pools))))
+    flat = np.clip(flat, low, max(low, high - steps[-1])) if len(flat) else flat
+    placed = np.empty(len(flat))
+    placed[order] = flat + steps
+    return placed

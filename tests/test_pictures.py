@@ -1,0 +1,302 @@
+"""Pictures of runs in one call: what they take, what they show, what they refuse."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+import small_runs
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from small_runs import ITEMS, START, STEPS, TS
+
+import gdln_jax as gdln
+from gdln_jax import plot
+from gdln_jax.plot._differentiation import split_times
+from gdln_jax.plot._labels import EndLabels, PointLabels, spread
+
+
+@pytest.fixture(scope="module")
+def system():
+    graph, data = small_runs.two_pathways()
+    return data, gdln.reduce(graph, data)
+
+
+@pytest.fixture(scope="module")
+def runs(system):
+    data, reduction = system
+    net = reduction.embed(START)
+    return {
+        "flow": gdln.gradient_flow(net, data, TS, keep_models=True),
+        "solve": reduction.solve(START, TS),
+        "quotient": reduction.quotient(START).solve(TS),
+        "train": gdln.train(net, data, **STEPS),
+        "batch": small_runs.drawn(reduction, data),
+        "sweep": small_runs.swept(reduction, data),
+    }
+
+
+KINDS = ("flow", "solve", "quotient", "train", "batch", "sweep")
+
+
+def labels(ax: Axes):
+    """The names at the ends of curves or beside points."""
+    (found,) = [a for a in ax.get_children() if isinstance(a, EndLabels | PointLabels)]
+    return found
+
+
+def assert_apart(ax: Axes) -> None:
+    """Drawn, no name covers another and all are inside of the figure."""
+    ax.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in labels(ax).texts]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    figure = ax.figure.bbox
+    assert all(box.x0 >= figure.x0 and box.x1 <= figure.x1 + 1 for box in boxes)
+
+
+def theory_lines(ax: Axes):
+    return [line for line in ax.lines if line.get_linestyle() == "--"]
+
+
+# ---------------------------------------------------------------- losses
+@pytest.mark.parametrize("kind", KINDS)
+def test_learning_takes_every_run(runs, kind):
+    run = runs[kind]
+    ax = plot.learning(run)
+    losses = np.asarray(run["losses"] if kind == "sweep" else run.losses).reshape(-1, 5)
+    (median,) = [line for line in ax.lines if line.get_linewidth() > 1]
+    np.testing.assert_allclose(median.get_ydata(), np.nanmedian(losses, axis=0))
+    steps = kind in ("train", "batch", "sweep")
+    assert ax.get_xlabel() == ("step" if steps else "time $t/\\tau$")
+    np.testing.assert_array_equal(median.get_xdata(), [0, 2, 4, 6, 8] if steps else TS)
+    assert len(ax.collections) == (len(losses) > 1)  # the band
+
+
+def test_theory_is_black_and_dashed_over_a_wider_pale_line(system, runs):
+    _, reduction = system
+    ax = plot.figure(plot.SINGLE, 2).add_subplot()
+    assert plot.learning(runs["flow"], runs["solve"], ax=ax) is ax
+    (dashed,) = theory_lines(ax)
+    (solid,) = [line for line in ax.lines if line is not dashed]
+    assert to_hex(dashed.get_color()) == "#000000"
+    assert solid.get_linewidth() > 2 * dashed.get_linewidth()
+    assert dashed.get_zorder() > solid.get_zorder()
+    assert [text.get_text() for text in ax.get_legend().texts] == ["network", "theory"]
+    # A reduction is solved from the start of the run: here the very same curve.
+    (own,) = theory_lines(plot.learning(runs["flow"], reduction))
+    np.testing.assert_allclose(own.get_ydata(), runs["solve"].losses, rtol=1e-9)
+
+
+def test_several_runs_are_named_at_their_ends(runs):
+    t = np.linspace(0, 6, 5)
+    ax = plot.learning(
+        {"flow": runs["flow"], "reduced": runs["solve"], "by hand": (t, 1 / (1 + t))}
+    )
+    assert [text.get_text() for text in labels(ax).texts] == ["flow", "reduced", "by hand"]
+    assert len({to_hex(text.get_color()) for text in labels(ax).texts}) == 3
+    assert_apart(ax)  # two of them end at one point
+
+
+def test_a_run_that_failed_leaves_gaps_and_no_warning(runs):
+    failed = jax.tree.map(lambda leaf: leaf[2:], runs["batch"])
+    ax = plot.learning({"failed": failed})
+    ax.figure.draw_without_rendering()
+    assert np.isnan(ax.lines[-1].get_ydata()[-1])
+
+
+# ---------------------------------------------------------------- modes
+@pytest.mark.parametrize("kind", KINDS)
+def test_modes_take_every_run(system, runs, kind):
+    _, reduction = system
+    run = runs[kind]
+    ax = plot.modes(run, reduction=reduction, pathway="x->h2->y")
+    known = reduction.pathways(run)["x->h2->y"]
+    medians = [line for line in ax.lines if line.get_linewidth() > 1]
+    for mode, line in enumerate(medians):
+        strengths = np.asarray(known[..., mode]).reshape(-1, 5)
+        np.testing.assert_allclose(line.get_ydata(), np.nanmedian(strengths, axis=0))
+    assert [text.get_text() for text in labels(ax).texts] == ["mode 1", "mode 2"]
+    assert ax.get_xlabel() == ("step" if kind in ("train", "batch", "sweep") else "time $t/\\tau$")
+    assert_apart(ax)
+
+
+def test_modes_of_several_pathways_and_their_theory(system, runs):
+    _, reduction = system
+    ax = plot.modes(runs["flow"], reduction)
+    names = [f"x->{h}->y, mode {m}" for h in ("h1", "h2") for m in (1, 2)]
+    assert [text.get_text() for text in labels(ax).texts] == names
+    dashed = theory_lines(ax)
+    known = runs["solve"].pathways()
+    for k, (h, m) in enumerate(itertools.product(("h1", "h2"), (0, 1))):
+        np.testing.assert_allclose(dashed[k].get_ydata(), known[f"x->{h}->y"][:, m], atol=1e-8)
+        assert to_hex(dashed[k].get_color()) == "#000000"
+    colours = [to_hex(text.get_color()) for text in labels(ax).texts]
+    assert colours == [plot.COLOURS[c].lower() for c in ("trained", "trained", *["untrained"] * 2)]
+
+
+def test_modes_of_arrays_with_names_of_their_own():
+    t = np.arange(5)
+    strengths = np.outer(t, [3.0, 2.0, 1.0])
+    ax = plot.modes((t, strengths), (t, strengths), labels=["animal", "bird", "canary"])
+    assert [text.get_text() for text in labels(ax).texts] == ["animal", "bird", "canary"]
+    assert len(theory_lines(ax)) == 3
+    assert ax.get_xlabel() == "step"
+
+
+# ---------------------------------------------------------------- similarities
+@pytest.mark.parametrize("kind", KINDS)
+def test_similarity_takes_every_run(system, runs, kind):
+    data, reduction = system
+    run = runs[kind] if kind != "batch" else jax.tree.map(lambda leaf: leaf[:2], runs[kind])
+    own = None if kind in ("flow", "train", "batch") else reduction
+    ax = plot.similarity(run, data, node="h1", reduction=own)
+    last = jax.tree.map(lambda s: s[..., -1, :, :, :], reduction.networks(run))
+    flat = jax.tree.map(lambda s: s.reshape(-1, *s.shape[-3:]), last)
+    h = np.asarray(jax.vmap(lambda net: net.activity(data)["h1"])(flat))
+    (image,) = ax.images
+    np.testing.assert_allclose(image.get_array(), np.mean(h @ h.swapaxes(1, 2), axis=0), atol=1e-12)
+    assert [text.get_text() for text in ax.get_yticklabels()] == list(ITEMS)
+
+
+def test_similarity_takes_both_forms():
+    matrix = np.eye(4)
+    ax = plot.figure(plot.SINGLE, 2).add_subplot()
+    assert plot.similarity(ax, matrix) is ax
+    other = plot.similarity(matrix, num_domains=2)
+    np.testing.assert_array_equal(ax.images[0].get_array(), other.images[0].get_array())
+    assert other.get_xlabel() == "input domain"
+
+
+# ---------------------------------------------------------------- differentiation
+def tree_of_four(t):
+    """Two pairs that part at t = 2, and the items of the first at t = 6; the others never do."""
+    first = np.array([[1.0, 0], [1, 0], [-1, 0], [-1, 0]])
+    second = np.array([[0.0, 0.5], [0, -0.5], [0, 0], [0, 0]])
+    grown = [1 / (1 + np.exp(-8 * (t - when))) for when in (2.0, 6.0)]
+    return grown[0][:, None, None] * first + grown[1][:, None, None] * second
+
+
+def test_splits_have_the_times_at_which_parts_come_apart():
+    t = np.linspace(0, 8, 81)
+    linkage, times = split_times(t, tree_of_four(t))
+    by_size = dict(zip(linkage[:, 3].astype(int).tolist()[::-1], times[::-1], strict=False))
+    assert by_size[4] == pytest.approx(2.0, abs=1e-6)
+    assert np.sort(times)[1] == pytest.approx(6.0, abs=1e-6)
+    assert np.sort(times)[2] == np.inf
+
+
+def test_differentiation_shows_map_tree_and_times():
+    t = np.linspace(0, 8, 81)
+    plane, tree = plot.differentiation((t, tree_of_four(t)), ITEMS)
+    assert_apart(plane)
+    assert [text.get_text() for text in labels(plane).texts] == list(ITEMS)
+    assert [text.get_text() for text in tree.texts] == ["2", "6"]
+    assert [text.xy[0] for text in tree.texts] == pytest.approx([2.0, 6.0], abs=1e-6)
+    assert {text.get_text() for text in tree.get_yticklabels()} == set(ITEMS)
+    assert tree.get_xlabel() == "time $t/\\tau$"
+    assert tree.get_xlim() == (0, 8)
+    # Items come apart from one point: the mean is taken out at each time.
+    assert all(abs(line.get_xdata()[0]) < 1e-6 for line in plane.lines[:4])
+
+
+@pytest.mark.parametrize("kind", ["flow", "train", "solve"])
+def test_differentiation_of_runs(system, runs, kind):
+    data, reduction = system
+    axes = plot.figure(plot.DOUBLE, 2).subplots(1, 2)
+    own = reduction if kind == "solve" else None
+    found = plot.differentiation(runs[kind], data, node="y", reduction=own, ax=axes)
+    assert found == list(axes)
+    assert [text.get_text() for text in labels(axes[0]).texts] == list(ITEMS)
+    assert axes[1].get_xlabel() == ("step" if kind == "train" else "time $t/\\tau$")
+    reached = axes[0].lines[-1].get_xydata()
+    y = reduction.embed(runs["solve"].final if kind != "train" else 0.1).activity(data)["y"]
+    if kind != "train":  # distances of the map are those of the two output units
+        apart = np.linalg.norm(reached[0] - reached[1])
+        assert apart == pytest.approx(float(np.linalg.norm(y[0] - y[1])), rel=1e-6)
+
+
+def test_many_items_at_one_place_are_all_readable():
+    names = [f"item {k}" for k in range(12)]
+    points = np.stack([np.zeros((12, 2)), np.repeat([[1.0, 0], [-1, 0]], 6, axis=0)])
+    plane, _ = plot.differentiation((np.array([0.0, 1.0]), points), names)
+    assert_apart(plane)
+
+
+# ---------------------------------------------------------------- labels
+def test_labels_are_spread_as_little_as_possible():
+    placed = spread(np.array([5.0, 5.0, 20.0, 6.0]), 2.0, 0.0, 30.0)
+    np.testing.assert_allclose(placed, [16 / 3, 16 / 3 - 2, 20.0, 16 / 3 + 2])
+    np.testing.assert_allclose(spread(np.array([0.0, 0.0, 10.0]), 2.0, 0.0, 10.0), [2.0, 0, 10])
+    np.testing.assert_allclose(spread(np.array([9.0, 10.0, 10.0]), 2.0, 0.0, 10.0), [6, 10, 8])
+
+
+def test_labels_follow_the_limits_of_the_axes():
+    ax = plot.modes((np.arange(3.0), np.outer(np.arange(3), [1.0, 2.0])))
+    for top in (3.0, 30.0):
+        ax.set_ylim(0, top)
+        ax.figure.draw_without_rendering()
+        heights = [ax.transData.inverted().transform(t.get_position())[1] for t in labels(ax).texts]
+        assert heights[1] > heights[0]
+        if top == 3.0:
+            assert heights == pytest.approx([2.0, 4.0 - 1.0], abs=0.5)
+        assert_apart(ax)
+
+
+# ---------------------------------------------------------------- refusals
+def test_what_cannot_be_drawn(system, runs):
+    data, reduction = system
+    flow, ax = runs["flow"], plot.figure().add_subplot()
+    small = gdln.train(reduction.embed(START), data, **STEPS, keep_models=False)
+    attempts = [
+        (lambda: plot.learning(reduction), "run is a Reduction, which holds no losses: solve it"),
+        (lambda: plot.learning(ax, flow), "run is an Axes: the run comes first"),
+        (lambda: plot.learning(data), "run is a GatedData, which holds no losses: pass what"),
+        (
+            lambda: plot.learning(runs["train"], runs["solve"]),
+            "the run counts steps and",
+        ),
+        (lambda: plot.learning(runs["train"], reduction), r"reduction\.train\(b0, rule"),
+        (lambda: plot.learning(runs["batch"], reduction), "the start of one gradient flow"),
+        (lambda: plot.learning({"a": flow}, {"b": flow}), r"theory names \['b'\]"),
+        (lambda: plot.learning((TS, np.ones(4))), r"times of shape \(5,\) and values"),
+        (lambda: plot.learning(runs["sweep"][["models.stacks.0"]]), "0 variables called losses"),
+        (lambda: plot.modes(flow), "run holds networks; modes are read in the frames"),
+        (lambda: plot.modes(flow, reduction, pathway="x->y"), "pathway is 'x->y'; run has"),
+        (lambda: plot.modes(small, reduction=reduction), "models of this run were not kept"),
+        (lambda: plot.modes(runs["solve"], labels=["one"]), "labels has 1 entries for 4 curves"),
+        (lambda: plot.modes((TS, np.ones((5, 30)))), "more curves than can be told apart"),
+        (
+            lambda: plot.modes((TS, np.ones(5))),
+            r"strengths of shape \(5,\); expected \(time, mode\)",
+        ),
+        (lambda: plot.similarity(small), "data is a NoneType; pass the gdln.GatedData"),
+        (lambda: plot.similarity(runs["solve"], data), "pass reduction=gdln.reduce"),
+        (lambda: plot.similarity(flow, data, node="h3"), "node is 'h3'; nodes"),
+        (lambda: plot.similarity(np.ones((2, 3))), r"shape \(2, 3\); expected \(n, n\)"),
+        (lambda: plot.differentiation(small, data), "models of run were not kept"),
+        (lambda: plot.differentiation(runs["batch"], data), r"run is a batch of shape \(3,\)"),
+        (lambda: plot.differentiation(flow, ITEMS), "items is a tuple; pass gdln.GatedData"),
+        (lambda: plot.differentiation(flow.final, data), "run is one network"),
+        (lambda: plot.differentiation((TS, np.ones((5, 1, 2)))), "there are 1 items"),
+        (lambda: plot.differentiation((TS, np.full((5, 2, 2), np.nan))), "not finite"),
+        (lambda: plot.differentiation(flow, data, ax=[ax]), "pass two Axes"),
+    ]
+    for attempt, words in attempts:
+        with pytest.raises(ValueError, match=words):
+            attempt()
+
+
+def test_axes_of_another_type_are_refused_in_plain_python(refused_plainly):
+    refused_plainly(
+        """
+import numpy as np
+from gdln_jax import plot
+curve, axes = (np.arange(3.0), np.arange(3.0)), plot.figure().subplots(1, 2)
+attempts = [
+    (lambda: plot.learning(curve, ax=axes), "ax is a ndarray; pass one Axes"),
+    (lambda: plot.learning(curve, ax=plot.figure()), "ax is a Figure; pass one Axes"),
+    (lambda: plot.similarity(np.eye(2), ax="left"), "ax is a str; pass one Axes"),
+    (lambda: plot.differentiation((np.arange(2.0), np.ones((2, 2, 2))), ax=axes[0]), "two Axes"),
+]
+"""
+    )
