@@ -79,7 +79,7 @@ class EndLabels(_Labels):
     def place(self, renderer: RendererBase) -> None:
         """Outside of the axes, as high as the ends, as far as there is a line's height between."""
         assert self.axes is not None
-        box, unit = self.axes.bbox, renderer.points_to_pixels(1.0)
+        box, unit = self.axes.bbox, _point(renderer)
         ends = np.clip(self._pixels(), box.min, box.max)
         gap = _LEADING * max(text.get_window_extent(renderer).height for text in self.texts)
         heights = spread(ends[:, 1], gap, box.y0, box.y1)
@@ -111,7 +111,7 @@ class PointLabels(_Labels):
     def place(self, renderer: RendererBase) -> None:
         """To the right if that is free, else around, else farther away with a line to the point."""
         assert self.axes is not None
-        unit, points = renderer.points_to_pixels(1.0), self._pixels()
+        unit, points = _point(renderer), self._pixels()
         ways = self.axes.transData.transform(self.avoid)
         taken: list[Bbox] = []
         dots = [Bbox.from_extents(*(p - 2 * unit), *(p + 2 * unit)) for p in points]
@@ -131,6 +131,11 @@ class PointLabels(_Labels):
             text.set_position((box.x0, (box.y0 + box.y1) / 2))
             near = np.clip(point, box.min, box.max)
             line.set_data(*(zip(point, near, strict=True) if away > _NEAR else ([], [])))
+
+
+def _point(renderer: RendererBase) -> float:
+    """A point in pixels."""
+    return float(np.asarray(renderer.points_to_pixels(1.0)))
 
 
 def _contains(outer: BboxBase, box: Bbox) -> bool:
