@@ -7,7 +7,18 @@ import optax
 import pytest
 from random_systems import BruteForce, random_weights
 
-from gdln_jax import GatedData, GatedNetwork, Graph, PackedData, init, mse, tasks, train
+from gdln_jax import (
+    GatedData,
+    GatedNetwork,
+    Graph,
+    PackedData,
+    init,
+    measures,
+    mse,
+    reduce,
+    tasks,
+    train,
+)
 
 
 def dense(task: tasks.Task) -> GatedData:
@@ -100,6 +111,24 @@ class TestPatterns:
         assert task.meta["trained_per_domain"] is None
         assert not task.meta["biregular"]
         assert task.data.num_examples == 12
+
+    def test_dedicated_pathways_serve_their_own_route_only(self):
+        task = tasks.routing(3, 2, base=(np.eye(2), np.eye(2)), width=4, dedicated=3)
+        plain = tasks.routing(3, 2, base=(np.eye(2), np.eye(2)), width=4)
+        assert len(task.graph.edges) == len(plain.graph.edges) + 3 * 6
+        assert task.graph.nodes["p0_1"] == task.graph.nodes["q0_1"] == 3
+        # With the shared pathway off, what is left is the dedicated one of each trained route.
+        weights = {e.name: np.ones(task.graph.shape(e.name)) for e in task.graph.edges}
+        weights["h1->h2"] = np.zeros((4, 4))
+        maps = measures.input_output_maps(GatedNetwork(task.graph, weights))
+        own = task.meta["pattern"][..., None, None] * np.full((2, 2), 9.0)  # 3 x 3 paths
+        np.testing.assert_array_equal(maps, own)
+        reduction = reduce(task.graph, task.data)
+        assert len(reduction.quotient(0.3).classes) == 3  # outer and middle shared, dedicated
+        with pytest.raises(ValueError, match=r"compact data have no dedicated pathways"):
+            tasks.routing(3, 2, dedicated=1, compact=True)
+        with pytest.raises(ValueError, match=r"dedicated is -1"):
+            tasks.routing(3, 2, dedicated=-1)
 
     def test_all_routes_have_no_gap_left(self):
         assert tasks.spectral_gap(np.ones((5, 5))) == pytest.approx(0, abs=1e-15)

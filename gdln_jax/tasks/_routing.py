@@ -28,6 +28,7 @@ def routing(
     pattern: str | np.ndarray = "cyclic",
     key: PRNGKeyArray | None = None,
     width: int = 64,
+    dedicated: int = 0,
     compact: bool = False,
 ) -> Task:
     """Map each input domain to output domains through a shared hidden pathway.
@@ -46,6 +47,9 @@ def routing(
             0/1 matrix (inputs, outputs), from which K is read.
         key: for the random patterns.
         width: units of `h1` and `h2`.
+        dedicated: units of the nodes `pI_J` and `qI_J` of a pathway xI -> pI_J -> qI_J -> yJ of its
+            own for every trained route (I, J), beside the shared one (BEYOND 7.8); 0: there is
+            none. An untrained route has the shared pathway only.
         compact: give `PackedData` that are never dense: memory grows with the number of trained
             routes, not with M times that. For M in the hundreds and above.
 
@@ -55,12 +59,18 @@ def routing(
 
     Raises:
         ValueError: for K > M, a missing key, a matrix that is not 0/1 or of the wrong shape, base
-            arrays that do not fit each other, or dense arrays beyond 2 GiB.
+            arrays that do not fit each other, dense arrays beyond 2 GiB, or dedicated pathways in
+            compact data.
     """
     num_domains = check_integer(num_domains, "num_domains", minimum=1)
+    dedicated = check_integer(dedicated, "dedicated", minimum=0)
+    if dedicated and compact:
+        raise ValueError("compact data have no dedicated pathways; pass compact=False.")
     x, y = checked_base(base)
     routes = _routes(num_domains, trained_per_domain, pattern, key)
     graph = routing_graph(num_domains, x.shape[1], y.shape[1], width)
+    if dedicated:
+        graph = _with_dedicated(graph, routes, dedicated)
     if compact:
         data = packed_routes(graph, routes, x, y, lambda i, j: (f"x{i}->h1", "h1->h2", f"h2->y{j}"))
     else:
@@ -97,6 +107,16 @@ def routing_graph(num_domains: int, inputs: int, outputs: int, width: int) -> Gr
         ("h1", "h2"),
         *(("h2", f"y{j}") for j in domains),
     ]
+    return Graph(nodes, edges)
+
+
+def _with_dedicated(graph: Graph, routes: np.ndarray, width: int) -> Graph:
+    """Add a pathway of three edges for each route (route, 2)."""
+    nodes, edges = dict(graph.nodes), [(edge.source, edge.target) for edge in graph.edges]
+    for i, j in routes:
+        p, q = f"p{i}_{j}", f"q{i}_{j}"
+        nodes |= {p: width, q: width}
+        edges += [(f"x{i}", p), (p, q), (q, f"y{j}")]
     return Graph(nodes, edges)
 
 
