@@ -17,7 +17,7 @@ import optimistix as optx
 from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from gdln_jax._checks import check_integer, check_positive_if_known, is_concrete
+from gdln_jax._checks import Result, check_integer, check_positive_if_known, is_concrete
 from gdln_jax._progress import REPORTS, Reporter
 
 # Enough for any plateau; a run that needs more is stiff.
@@ -38,8 +38,10 @@ def has_kinks(model: PyTree) -> bool:
     return any(getattr(part, "kinks", False) is True for part in parts)
 
 
-class Crossing(eqx.Module):
+class Crossing(Result, eqx.Module):
     """When a level was crossed: ``time`` (inf if never, NaN if the solver failed), ``reached``."""
+
+    _units = {"time": "the units of tau or of the time given"}
 
     time: Float[Array, "..."]
     """Time of the first crossing, in the caller's units."""

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from gdln_jax._checks import Result
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.boundary import check_gated_data, check_graph
 from gdln_jax._data.gated import GatedData
@@ -22,7 +23,7 @@ Path = tuple[str, ...]
 _MAX_NUMBERS = 2**28
 
 
-class PathStatistics(SeveralArrays, eqx.Module):
+class PathStatistics(Result, SeveralArrays, eqx.Module):
     """Second moments of the data as each path sees them.
 
     - `paths`: all paths from an input to an output node, as tuples of edge names.

@@ -30,7 +30,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 from scipy.special import roots_legendre
 
 from gdln_jax import GatedData, GatedNetwork, Graph
-from gdln_jax._checks import check_integer, is_concrete
+from gdln_jax._checks import Result, check_integer, is_concrete
 from gdln_jax._data.boundary import check_random_key
 from gdln_jax._linalg import one_by_one, random_orthogonal
 from gdln_jax.exact._calculus import growth, implicit_root, scaled_time
@@ -61,7 +61,7 @@ class _Sizes(NamedTuple):
         return min(self.inputs, self.outputs)
 
 
-class LearningCurves(eqx.Module):
+class LearningCurves(Result, eqx.Module):
     """Expected errors over time; made by `learning_curves`.
 
     - `ts`: (time,) the times asked for.
@@ -82,6 +82,8 @@ class LearningCurves(eqx.Module):
     - `edges`: (2,) smallest and largest singular value of the bulk.
     - `end`: test error at t = infinity, sigma^2 N1 N3/(2 P).
     """
+
+    _units = {"ts": "time, in the units of tau", "end": "time, in the units of tau"}
 
     ts: Float[Array, " time"]
     train: Float[Array, " time"]

@@ -4,8 +4,10 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 
+from gdln_jax._checks import Result
 
-class Patterns(eqx.Module):
+
+class Patterns(Result, eqx.Module):
     """The distinct gate vectors of a data set.
 
     - `index`: for each example the number of its pattern, in order of first appearance.

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 from scipy.optimize import minimize_scalar
 
-from gdln_jax._checks import check_choice, check_integer, check_positive
+from gdln_jax._checks import Result, check_choice, check_integer, check_positive
 from gdln_jax._network.edges import check_untied
 from gdln_jax._network.gated import GatedNetwork, check_network
 from gdln_jax._reduction.reduction import Reduction
@@ -25,7 +25,7 @@ from gdln_jax._reduction.strengths import ModeStrengths
 RELU_KAPPA = 0.661699
 
 
-class EffectiveInitial(eqx.Module):
+class EffectiveInitial(Result, eqx.Module):
     """Initial amplitudes of a network that starts unaligned; made by `effective_initial`.
 
     - `strengths`: projected b of every edge, in the hidden frames that suit the network best.

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, PyTree
 
-from gdln_jax._checks import check_integer, check_positive, is_concrete
+from gdln_jax._checks import Suggesting, check_integer, check_positive, dataset, is_concrete
 from gdln_jax._graph import Graph
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._network.losses import mse
@@ -74,6 +74,9 @@ class RuleResidual(NamedTuple):
     same: float
     edge: str
     step: int
+
+    to_xarray = dataset
+    __getattr__ = Suggesting.__getattr__
 
 
 def rule_residual(

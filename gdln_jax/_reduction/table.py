@@ -10,11 +10,12 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from gdln_jax._checks import Result
 from gdln_jax._network.edges import EdgeArrays
 from gdln_jax._paths import Path, PathStatistics
 
 
-class PathTable(eqx.Module):
+class PathTable(Result, eqx.Module):
     """The enumerated view of a reduction, for small graphs.
 
     - `paths`: all paths as tuples of edge names.

@@ -23,7 +23,7 @@ Run = Callable[[GatedNetwork, Data], Array | np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class WidthReduction:
+class WidthReduction(Result):
     r"""A small network that stands for a wide one, exactly if `closed` (BEYOND 8.1).
 
     Gradient flow and gradient descent of the wide network stay of the form
@@ -379,7 +379,7 @@ class Decayed(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class WidthRun:
+class WidthRun(Suggesting):
     """A run of the small network.
 
     Attributes:
@@ -427,6 +427,10 @@ class WidthRun:
         """Return the wide network at `ts[index]`, its rest decayed as the rule does."""
         t = float(np.ravel(np.asarray(self.ts[..., index]))[0])
         return self.reduction.lift(self.small(index), self.factor(t))
+
+    def to_xarray(self) -> "xr.Dataset":
+        """Return the run of the small network, as `Trajectory.to_xarray` does."""
+        return self.trajectory.to_xarray().assign_attrs(kind="WidthRun")
 
     def __repr__(self) -> str:
         return f"WidthRun({self.trajectory!r} of {self.reduction!r})"

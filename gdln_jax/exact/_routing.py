@@ -15,6 +15,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from gdln_jax._checks import Suggesting, dataset
 from gdln_jax._linalg import root
 from gdln_jax.exact._calculus import as_floats, check_all, concrete, scaled_time
 from gdln_jax.exact._separable import solve_separable, time_separable
@@ -150,6 +151,9 @@ class SharingMode(NamedTuple):
     """Strength in the first and in the third layer."""
     b2: Float[Array, "..."]
     """Strength in the hidden layer of a block."""
+
+    to_xarray = dataset
+    __getattr__ = Suggesting.__getattr__
 
     @property
     def product(self) -> Float[Array, "..."]:

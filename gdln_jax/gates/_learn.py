@@ -9,11 +9,11 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from gdln_jax._checks import check_integer, is_concrete
+from gdln_jax._checks import Result, check_integer, is_concrete
 from gdln_jax._scan import as_transformation, descend
 
 
-class Learned(eqx.Module):
+class Learned(Result, eqx.Module):
     """What `learn` found.
 
     - `variables`: the last gate variables, with the leading axis (start,).

@@ -16,9 +16,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
-from gdln_jax._checks import check_choice, check_integer, check_positive
+from gdln_jax._checks import Result, check_choice, check_integer, check_positive
 from gdln_jax._files import expanded, writable
 from gdln_jax.images._checkpoint import restore, save, spec_hash
 from gdln_jax.images._evaluate import (
@@ -96,7 +96,7 @@ PAPER = {
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Result):
     """A training run, or several at once (leading axis `run` where the network had one).
 
     Attributes:
@@ -109,12 +109,14 @@ class Run:
         stopped: why it ended: "steps", "reached", "no rise" or "diverged".
     """
 
+    _units = {"steps": "steps", "seconds_per_step": "s"}
+
     net: RoutedNetwork
-    steps: np.ndarray
-    losses: np.ndarray
-    trained: np.ndarray
-    untrained: np.ndarray
-    accuracy: np.ndarray
+    steps: Int[np.ndarray, " time"]
+    losses: Float[np.ndarray, "*run time"]
+    trained: Float[np.ndarray, "*run time"]
+    untrained: Float[np.ndarray, "*run time"]
+    accuracy: Float[np.ndarray, "*run input output"]
     seconds_per_step: float
     stopped: str
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
+from gdln_jax._checks import Suggesting, dataset
 from gdln_jax._data.boundary import check_gated_data, check_predicts
 from gdln_jax._data.gated import GatedData
 from gdln_jax._linalg import quotient
@@ -85,6 +86,9 @@ class ZeroShotError(NamedTuple):
 
     trained: Float[Array, ""]
     untrained: Float[Array, ""]
+
+    to_xarray = dataset
+    __getattr__ = Suggesting.__getattr__
 
 
 def zero_shot_error(

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from gdln_jax._checks import Suggesting, dataset
 from gdln_jax._data.boundary import check_predicts
 from gdln_jax._linalg import norm, quotient
 from gdln_jax._network.gated import learning
@@ -105,6 +106,9 @@ class KernelMovement(NamedTuple):
 
     change: Float[Array, ""]
     alignment: Float[Array, ""]
+
+    to_xarray = dataset
+    __getattr__ = Suggesting.__getattr__
 
 
 def kernel_movement(before: ArrayLike, after: ArrayLike) -> KernelMovement:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from gdln_jax._checks import Suggesting, dataset
 from gdln_jax._linalg import norm, one_by_one, quotient
 
 
@@ -111,6 +112,9 @@ class VectorAlignment(NamedTuple):
     left: Float[Array, " mode"]
     right: Float[Array, " mode"]
 
+    to_xarray = dataset
+    __getattr__ = Suggesting.__getattr__
+
 
 def singular_vector_alignment(
     w: Float[ArrayLike, "target source"],
@@ -149,6 +153,9 @@ class SharedStrengths(NamedTuple):
     first: Float[Array, " mode"]
     hidden: Float[Array, " mode"]
     third: Float[Array, " mode"]
+
+    to_xarray = dataset
+    __getattr__ = Suggesting.__getattr__
 
 
 def shared_strengths(

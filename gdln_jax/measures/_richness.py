@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from gdln_jax._checks import is_concrete
+from gdln_jax._checks import Suggesting, dataset, is_concrete
 from gdln_jax._linalg import norm, quotient
 from gdln_jax.measures._kernels import _direction, _kernel_rows, weight_movement
 
@@ -35,6 +35,9 @@ class Richness(NamedTuple):
     kernel_change: Float[Array, ""]
     kernel_alignment: Float[Array, ""]
     weight_change: Float[Array, ""]
+
+    to_xarray = dataset
+    __getattr__ = Suggesting.__getattr__
 
     @property
     def regime(self) -> str:

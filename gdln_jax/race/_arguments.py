@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from gdln_jax._checks import check_positive_if_known, is_concrete
+from gdln_jax._checks import Result, check_positive_if_known, is_concrete
 from gdln_jax._data.arrays import SeveralArrays, check_dense, check_real
 from gdln_jax._ode import Settings, check_resolved, solve
 from gdln_jax._solution import GAVE_UP, OK, SolveError
@@ -85,7 +85,7 @@ def relative_tolerance(rtol: ArrayLike | None, dtype: np.dtype) -> ArrayLike:
     return rtol
 
 
-class Solution(SeveralArrays, eqx.Module):
+class Solution(Result, SeveralArrays, eqx.Module):
     """A solved race, as `solve(..., throw=False)` returns it.
 
     Attributes:
@@ -95,6 +95,8 @@ class Solution(SeveralArrays, eqx.Module):
         reached: the time that it got to.
         stats: numbers of steps of the ODE solver; empty for the clock, which has none.
     """
+
+    _units = {"ts": "the time of the equation that was solved", "reached": "as ts"}
 
     ts: Float[Array, "*batch time"]
     values: Float[Array, "*batch time pathway"]

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from gdln_jax._checks import check_choice, is_concrete
+from gdln_jax._checks import Result, check_choice, is_concrete
 from gdln_jax._solution import OK
 from gdln_jax.race._arguments import (
     Numbers,
@@ -28,7 +28,7 @@ from gdln_jax.race._arguments import (
 from gdln_jax.race._clock import clock_at_times, clock_at_total, elapsed, safe_log
 
 
-class Phases(eqx.Module):
+class Phases(Result, eqx.Module):
     """The two times that part a race into growth, competition and freezing.
 
     With F = sum s^2/s_max^2, all growth rates are the free ones times the factor 1 - F.
@@ -38,6 +38,11 @@ class Phases(eqx.Module):
     - frozen phase: t > `frozen_start`, |factor| below `frozen`. No strength will change by more
       than about `frozen`/2 any more, in relation to itself, unless its rate is far above the mean.
     """
+
+    _units = {
+        "exponential_end": "time of the equation, 1/rates",
+        "frozen_start": "time of the equation, 1/rates",
+    }
 
     exponential_end: Float[Array, ""]
     frozen_start: Float[Array, ""]
@@ -50,7 +55,7 @@ class Phases(eqx.Module):
         return self.frozen_start - self.exponential_end
 
 
-class LotkaVolterra(eqx.Module):
+class LotkaVolterra(Result, eqx.Module):
     """The race equation of R: ds_m/dt = rates_m s_m (1 - sum_j s_j^2/s_max^2) + drive_m(t).
 
     Time is that of the equation: 1/rates. (`Pathways.to_lotka_volterra` gives rates per tau.)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from gdln_jax._checks import check_integer, check_positive_if_known, is_concrete
+from gdln_jax._checks import Result, check_integer, check_positive_if_known, is_concrete
 from gdln_jax._linalg import quotient, root
 from gdln_jax._reduction.reduction import Reduction
 from gdln_jax.race._arguments import (
@@ -41,7 +41,7 @@ from gdln_jax.race._moments import Path, moments_of
 _LARGEST = {8: 1e30, 4: 1e8}  # cap on a in solver stages that overshoot; such steps are rejected
 
 
-class Pathways(eqx.Module):
+class Pathways(Result, eqx.Module):
     """Pathways with correlations S and D, L weight layers: da/dt = (L/tau) a^(2-2/L) (S - D a).
 
     Exact for gradient flow of the loss of SCIENCE 1 (mean over examples, 1/2 squared norm) on

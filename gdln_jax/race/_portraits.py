@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from gdln_jax._checks import check_integer, is_concrete
+from gdln_jax._checks import Result, check_integer, is_concrete
 from gdln_jax._linalg import norm, quotient
 from gdln_jax.race._arguments import Numbers, as_floats
 from gdln_jax.race._clock import frozen_fractions
@@ -18,14 +18,14 @@ from gdln_jax.race._lotka_volterra import LotkaVolterra
 from gdln_jax.race._pathways import Pathways
 
 
-class PhaseField(eqx.Module):
+class PhaseField(Result, eqx.Module):
     """Velocities on a square grid: `velocity[i, k]` is the one at (`axis[k]`, `axis[i]`)."""
 
     axis: Float[Array, " grid"]
     velocity: Float[Array, "grid grid 2"]
 
 
-class WinnerMap(eqx.Module):
+class WinnerMap(Result, eqx.Module):
     """Who wins, over rates (1, `rate_ratios[i]`) and layer strengths u0 (1, `initial_ratios[k]`).
 
     Entries are 0 or 1, the index of the winner.

@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import ArrayLike, Float, Int
 
-from gdln_jax._checks import check_positive
+from gdln_jax._checks import Result, check_positive
 from gdln_jax._data.gated import GatedData
 from gdln_jax.relu._utility import Examples, Utility, as_matrix, residual_of
 
@@ -15,7 +15,7 @@ from gdln_jax.relu._utility import Examples, Utility, as_matrix, residual_of
 _ZERO = 1e-7
 
 
-class GateCertificate(eqx.Module):
+class GateCertificate(Result, eqx.Module):
     """Whether a direction is a local maximum of the utility; made by `certify`.
 
     - `ok`: the direction meets the conditions of first and second order, with equality allowed.

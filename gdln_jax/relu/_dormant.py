@@ -12,14 +12,14 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import ArrayLike, Bool, Float
 
-from gdln_jax._checks import check_positive
+from gdln_jax._checks import Result, check_positive
 from gdln_jax._data.gated import GatedData
 from gdln_jax.relu._growth import Growth
 from gdln_jax.relu._settled import DormantGates, gates_of
 from gdln_jax.relu._utility import Examples, Utility, as_matrix, residual_of
 
 
-class DormantFlow(eqx.Module):
+class DormantFlow(Result, eqx.Module):
     """Units after a time during which none of them changes the output; made by `dormant_flow`.
 
     - `w` (unit, x), `a` (unit, y): directions, |w|^2 + |a|^2 = 1.
@@ -28,6 +28,8 @@ class DormantFlow(eqx.Module):
     - `kinks` (unit, n): the examples on whose kink a unit stays.
     - `t`: the time.
     """
+
+    _units = {"t": "time, in the units of tau"}
 
     w: Float[np.ndarray, "unit x"]
     a: Float[np.ndarray, "unit y"]

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from gdln_jax._checks import check_choice, check_integer, is_concrete
+from gdln_jax._checks import Result, check_choice, check_integer, is_concrete
 from gdln_jax._data.gated import GatedData
 from gdln_jax.relu._network import ReLUKind, ReLUNetwork, check_relu
 from gdln_jax.relu._patterns import activation_patterns, on_threshold, unit_power
@@ -25,7 +25,7 @@ _STARTS = 10
 _MOST_CHANCE = 1 / 3
 
 
-class Snapshots(eqx.Module):
+class Snapshots(Result, eqx.Module):
     """What finding and judging gates needs of ReLU networks: any leading axes, say (run, time).
 
     Attributes:
@@ -70,7 +70,7 @@ def snapshot(
     )
 
 
-class GateModules(eqx.Module):
+class GateModules(Result, eqx.Module):
     """Kinds of units, by what they are on for; made by `discover_gates`, strongest first.
 
     Attributes:

@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from gdln_jax import Trajectory
-from gdln_jax._checks import check_integer, check_positive
+from gdln_jax._checks import Result, check_integer, check_positive
 from gdln_jax._data.gated import GatedData
 from gdln_jax._train import save_points, train
 from gdln_jax.relu._gates import (
@@ -46,7 +46,7 @@ _MOST_RECORDS = 10_000
 _DRAWN = 4000
 
 
-class GateChoice(eqx.Module):
+class GateChoice(Result, eqx.Module):
     """Which number of modules imitates the ReLU networks; made by `choose_k`.
 
     Attributes:

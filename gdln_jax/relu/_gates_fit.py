@@ -11,14 +11,14 @@ from jaxtyping import Float, PRNGKeyArray
 from scipy.optimize import minimize
 
 from gdln_jax import Trajectory
-from gdln_jax._checks import check_integer, check_positive
+from gdln_jax._checks import Result, check_integer, check_positive
 from gdln_jax._data.gated import GatedData
 from gdln_jax.relu._gates import GateModules, mean_square
 from gdln_jax.relu._gates_choice import gated_outputs, stacked
 from gdln_jax.relu._gates_network import mean_units
 
 
-class ScaleFit(eqx.Module):
+class ScaleFit(Result, eqx.Module):
     """Fitted initial scales; made by `fit_scales`.
 
     Attributes:

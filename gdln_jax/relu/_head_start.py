@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from gdln_jax import SolveError, exact
-from gdln_jax._checks import check_integer, check_positive, is_concrete
+from gdln_jax._checks import Result, check_integer, check_positive, is_concrete
 from gdln_jax._ode import Settings, solve
 
 # What the other pathway has still to learn when its growth counts as over; beyond it the drive
@@ -24,7 +24,7 @@ _RANK = 1e-9
 _MAX_STEPS = 100_000
 
 
-class HeadStart(eqx.Module):
+class HeadStart(Result, eqx.Module):
     r"""Modes of a pathway on what another one leaves, and their initial values.
 
     Attributes:

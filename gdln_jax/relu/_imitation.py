@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import ArrayLike, Float
 
 from gdln_jax import Trajectory
-from gdln_jax._checks import is_concrete
+from gdln_jax._checks import Result, is_concrete
 from gdln_jax.relu._gates import mean_square, output_of
 
 
-class ImitationGap(eqx.Module):
+class ImitationGap(Result, eqx.Module):
     """Distances of gated from ReLU networks, per seed and time; made by `imitation_gap`.
 
     Attributes:
@@ -27,6 +27,8 @@ class ImitationGap(eqx.Module):
             networks, averaged over pairs of seeds: the yardstick. A loss gap is relative to the
             mean of both networks there, so that their order does not matter. NaN with one seed.
     """
+
+    _units = {"ts": "time, in the units of tau"}
 
     ts: Float[np.ndarray, " time"]
     loss: Float[np.ndarray, "seed time"]

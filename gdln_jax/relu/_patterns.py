@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from gdln_jax._checks import check_integer, is_concrete
+from gdln_jax._checks import Result, check_integer, is_concrete
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._linalg import quotient
@@ -92,7 +92,7 @@ def unit_power(
     return quotient(along, jnp.full_like(along, energy))
 
 
-class PatternPower(eqx.Module):
+class PatternPower(Result, eqx.Module):
     """What each activation pattern of one layer contributes, strongest first.
 
     Attributes:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import ArrayLike, Bool, Float, Int
 
 from gdln_jax import Trajectory
-from gdln_jax._checks import check_integer, check_positive
+from gdln_jax._checks import Result, check_integer, check_positive
 from gdln_jax._data.gated import GatedData
 from gdln_jax.relu._descent import Active
 from gdln_jax.relu._gates import Snapshots, snapshot
@@ -34,7 +34,7 @@ _ADVICE = {
 }
 
 
-class GatePrediction(eqx.Module):
+class GatePrediction(Result, eqx.Module):
     r"""What a ReLU network will learn, stage by stage; made by `predict_gates`.
 
     A stage is a drop of the loss with the plateau after it.
@@ -54,6 +54,8 @@ class GatePrediction(eqx.Module):
     - `w` (stage, unit, x), `a` (stage, unit, y): the units at the plateaus; 0 while dormant.
     - `std`, `initial_loss`: of the network and of zero output.
     """
+
+    _units = {"times": "t / ln(1/std), with t in the units of tau"}
 
     times: Float[np.ndarray, " stage"]
     plateaus: Float[np.ndarray, " stage"]

@@ -4,7 +4,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from gdln_jax._checks import check_integer, check_positive
+from gdln_jax._checks import Result, check_integer, check_positive
 from gdln_jax.relu._descent import Active, descend
 from gdln_jax.relu._utility import Utility
 
@@ -14,7 +14,7 @@ _AT_KINK = 0.003
 _RACE = 1e-4
 
 
-class DormantGates(eqx.Module):
+class DormantGates(Result, eqx.Module):
     """Distinct gates of small units, those of the largest rate first; made by `DormantFlow.gates`.
 
     - `patterns` (gate, n): 1 where its units are on, 0 elsewhere, on a kink too.

@@ -2,12 +2,13 @@
 expected, and a remedy. Imports no JAX.
 """
 
-import difflib
 import math
 import sys
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
+
+from gdln_jax._checks.names import Suggesting, suggest
 
 MAKE_A_MODEL = (
     "the model comes first, the data second: make one by gdln.GatedNetwork.init(graph, "
@@ -24,7 +25,7 @@ class Instead(NamedTuple):
     network: str = ""
 
 
-class Mistakable:
+class Mistakable(Suggesting):
     """Base of classes whose objects are sometimes passed as an argument of another type.
 
     What has a remedy for `model` is refused as a model.
@@ -36,13 +37,6 @@ class Mistakable:
 def instead(given: object) -> Instead:
     """What to pass instead of `given`, as far as its class says so."""
     return given._instead if isinstance(given, Mistakable) else Instead()
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """Return ``" (did you mean 'x'?)"`` when ``word`` is close to a known one, else ``""``."""
-    names = {str(k).lower(): str(k) for k in known}
-    close = [names[k] for k in difflib.get_close_matches(str(word).lower(), names, n=1)]
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def listed(names: Iterable[object], limit: int = 8) -> str:

@@ -1,0 +1,74 @@
+"""Misspelt names: what was probably meant, for arguments, attributes and namespaces alike."""
+
+import difflib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import ClassVar
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return ``" (did you mean 'x'?)"`` when ``word`` is close to a known one, else ``""``."""
+    names = {str(k).lower(): str(k) for k in known}
+    close = [names[k] for k in difflib.get_close_matches(str(word).lower(), names, n=1)]
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+class Suggesting:
+    """Base of classes whose objects answer a misspelt attribute with the one that was meant.
+
+    `_asked` maps attributes that people look for under another name to a text that says where.
+    """
+
+    _asked: ClassVar[Mapping[str, str]] = {}
+
+    def __getattr__(self, name: str) -> object:
+        """Raise `AttributeError`; called only for what is not there.
+
+        Private names, which JAX, NumPy, copy and pickle look for all the time, get no suggestion.
+        """
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if hasattr(type(self), name):  # a property that raised: its own message is the right one
+            return object.__getattribute__(self, name)
+        raise missing(
+            f"{type(self).__name__!r} object", name, dir(self), getattr(type(self), "_asked", None)
+        )
+
+
+def missing(
+    owner: str, name: str, known: Iterable[str], asked: Mapping[str, str] | None = None
+) -> AttributeError:
+    """Return the error for an attribute that `owner` (text) does not have."""
+    public = [one for one in known if not one.startswith("_") and one != name]
+    hint = f": {asked[name]}" if asked and name in asked else suggest(name, public)
+    # With `name` set and no object, Python adds no suggestion of its own to the message.
+    return AttributeError(f"{owner} has no attribute {name!r}{hint}", name=name, obj=None)
+
+
+def namespace(name: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of the module called `name`, a public namespace.
+
+    Public is what the module defines or, for a package, what it hands on from this package; other
+    imports and submodules are not shown.
+    """
+    module = sys.modules[name]
+
+    def attribute(missed: str) -> object:
+        if missed.startswith("_"):
+            raise AttributeError(f"module {name!r} has no attribute {missed!r}")
+        raise missing(f"module {name!r}", missed, names())
+
+    def names() -> list[str]:
+        own = name.partition(".")[0] if hasattr(module, "__path__") else name
+        shown = {k: v for k, v in vars(module).items() if not k.startswith("_")}
+        return sorted(k for k, v in shown.items() if _belongs(v, own))
+
+    return attribute, names
+
+
+def _belongs(value: object, package: str) -> bool:
+    if isinstance(value, ModuleType):
+        return False
+    home = getattr(value, "__module__", None)  # constants have none
+    return not isinstance(home, str) or f"{home}.".startswith(f"{package}.")
