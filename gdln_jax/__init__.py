@@ -24,11 +24,9 @@ __all__ = list(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 
 def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
-        from gdln_jax._checks import suggest
+        from gdln_jax._checks import missing
 
-        raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}{suggest(name, __all__)}"
-        )
+        raise missing(f"module {__name__!r}", name, __all__)
     module = importlib.import_module(_MODULE_OF[name])
     value = module if _MODULE_OF[name] == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = value

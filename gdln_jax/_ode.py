@@ -6,7 +6,7 @@ share what is here. docs/tolerances.md lists the defaults.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import diffrax
 import equinox as eqx
@@ -41,7 +41,7 @@ def has_kinks(model: PyTree) -> bool:
 class Crossing(Result, eqx.Module):
     """When a level was crossed: ``time`` (inf if never, NaN if the solver failed), ``reached``."""
 
-    _units = {"time": "the units of tau or of the time given"}
+    _units: ClassVar = {"time": "the units of tau or of the time given"}
 
     time: Float[Array, "..."]
     """Time of the first crossing, in the caller's units."""

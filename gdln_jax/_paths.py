@@ -5,6 +5,7 @@ For analysis and as the independent check of the engine, which never enumerates 
 
 import itertools
 from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -34,6 +35,8 @@ class PathStatistics(Result, SeveralArrays, eqx.Module):
     g_p is the product of the edge gates of p and of the node gates of every node after its
     source (E2).
     """
+
+    _keys: ClassVar = {"yx": "path", "x": "pair"}
 
     graph: Graph = eqx.field(static=True)
     paths: tuple[Path, ...] = eqx.field(static=True)

@@ -6,7 +6,7 @@ says so in its `status` and holds NaN wherever it did not get to.
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from gdln_jax._checks import Instead, is_concrete
+from gdln_jax._checks.html import curve, panel, table
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.schedule import Schedule
 from gdln_jax._network.edges import EdgeArrays
@@ -82,6 +83,9 @@ class Solution(SeveralArrays, eqx.Module):
     _instead = Instead(
         model="it is the result of a run: pass the network of it that you mean, say run.final"
     )
+    _asked: ClassVar = dict.fromkeys(("t", "time", "times", "steps"), "the times are .ts") | {
+        "success": "see .status, and gdln.STATUS for what its numbers mean"
+    }
 
     ts: Float[Array, "*batch time"] | Int[Array, "*batch time"]
     losses: Float[Array, "*batch time"]
@@ -134,6 +138,19 @@ class Solution(SeveralArrays, eqx.Module):
         """Labels of the dimensions of `_contents`."""
         return {}
 
+    def _repr_html_(self) -> str:
+        if not is_concrete(self) or self.losses.ndim != 1:
+            return panel(repr(self))
+        ts, losses = np.asarray(self.ts), np.asarray(self.losses)
+        steps = np.issubdtype(ts.dtype, np.integer)
+        rows = [
+            ("steps" if steps else "time, in tau", f"{ts[0]:g} to {ts[-1]:g}"),
+            ("loss", f"{losses[0]:.6g} to {losses[-1]:.6g}"),
+            ("status", STATUS[int(self.status)]),
+            *((name.replace("_", " "), int(value)) for name, value in self.stats.items()),
+        ]
+        return panel(repr(self), curve(ts.tolist(), losses.tolist()), table(("", ""), rows))
+
     def _described(self) -> list[str]:
         """Times, losses and status for `repr`."""
         lines = [f"{self.ts.shape[-1]} times"]
@@ -157,6 +174,11 @@ class Trajectory(Solution):
     - `measured`: what `measure` returned at every `ts`, stacked; `None` without one.
     - `optimizer_state`: that of `train` after the last step, for `train(..., resume=)`.
     """
+
+    _asked: ClassVar = Solution._asked | dict.fromkeys(
+        ("weights", "params", "parameters", "network", "net"),
+        "the network at the end is .final, those at all times are .models, each with .weights",
+    )
 
     models: Model
     final: Model

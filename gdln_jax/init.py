@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from gdln_jax._checks import check_keys
+from gdln_jax._checks import Suggesting, check_keys, namespace
 from gdln_jax._data.arrays import real_array
 from gdln_jax._data.boundary import check_random_key
 from gdln_jax._graph import Graph
@@ -37,7 +37,7 @@ class _Embeds(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class RandomInitialiser:
+class RandomInitialiser(Suggesting):
     """Independent random weights for every edge; what `orthogonal`, `normal`, `xavier` return.
 
     Attributes:
@@ -251,3 +251,6 @@ def _words(names: Iterable[str]) -> np.ndarray:
     """64 bits of a stable hash of each name, as two words (Python's own hash is salted)."""
     digests = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names]
     return np.array([np.frombuffer(digest, "<u4") for digest in digests], np.uint32)
+
+
+__getattr__, __dir__ = namespace(__name__)

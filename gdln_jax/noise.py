@@ -20,7 +20,7 @@ May import the closed forms and `tasks`, whose `Task` it returns.
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -30,7 +30,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 from scipy.special import roots_legendre
 
 from gdln_jax import GatedData, GatedNetwork, Graph
-from gdln_jax._checks import Result, check_integer, is_concrete
+from gdln_jax._checks import Result, check_integer, is_concrete, namespace
 from gdln_jax._data.boundary import check_random_key
 from gdln_jax._linalg import one_by_one, random_orthogonal
 from gdln_jax.exact._calculus import growth, implicit_root, scaled_time
@@ -83,7 +83,7 @@ class LearningCurves(Result, eqx.Module):
     - `end`: test error at t = infinity, sigma^2 N1 N3/(2 P).
     """
 
-    _units = {"ts": "time, in the units of tau", "end": "time, in the units of tau"}
+    _units: ClassVar = {"ts": "time, in the units of tau", "end": "time, in the units of tau"}
 
     ts: Float[Array, " time"]
     train: Float[Array, " time"]
@@ -586,3 +586,6 @@ def _real(
 def _same_dtype(*arrays: Array) -> list[Array]:
     dtype = jnp.promote_types(jnp.result_type(*arrays, 1.0), jnp.float32)
     return [array.astype(dtype) for array in arrays]
+
+
+__getattr__, __dir__ = namespace(__name__)

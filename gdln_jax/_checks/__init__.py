@@ -1,4 +1,4 @@
-"""What every class and function of the package shares: refusals, suggestions, and results as files.
+"""What all units share: refusals, suggestions, pieces of HTML, and results as files.
 
 Imports no JAX.
 """

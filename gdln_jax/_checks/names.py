@@ -3,7 +3,7 @@
 import difflib
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import ClassVar
 
 
@@ -31,9 +31,8 @@ class Suggesting:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if hasattr(type(self), name):  # a property that raised: its own message is the right one
             return object.__getattribute__(self, name)
-        raise missing(
-            f"{type(self).__name__!r} object", name, dir(self), getattr(type(self), "_asked", None)
-        )
+        asked = getattr(type(self), "_asked", None)  # named tuples have none
+        raise missing(f"{type(self).__name__!r} object", name, dir(self), asked)
 
 
 def missing(
@@ -60,15 +59,22 @@ def namespace(name: str) -> tuple[Callable[[str], object], Callable[[], list[str
         raise missing(f"module {name!r}", missed, names())
 
     def names() -> list[str]:
-        own = name.partition(".")[0] if hasattr(module, "__path__") else name
         shown = {k: v for k, v in vars(module).items() if not k.startswith("_")}
-        return sorted(k for k, v in shown.items() if _belongs(v, own))
+        belongs = _handed_on if hasattr(module, "__path__") else _defined
+        return sorted(k for k, v in shown.items() if belongs(v, name))
 
     return attribute, names
 
 
-def _belongs(value: object, package: str) -> bool:
+def _defined(value: object, module: str) -> bool:
+    """Whether a name of a module is its own, and not imported there."""
+    # Constants have no `__module__`.
+    return not isinstance(value, ModuleType) and getattr(value, "__module__", module) == module
+
+
+def _handed_on(value: object, package: str) -> bool:
+    """Whether a name of a package is of this library: all but its modules and other libraries'."""
     if isinstance(value, ModuleType):
         return False
-    home = getattr(value, "__module__", None)  # constants have none
-    return not isinstance(home, str) or f"{home}.".startswith(f"{package}.")
+    of_others = isinstance(value, type | FunctionType)
+    return not of_others or value.__module__.partition(".")[0] == package.partition(".")[0]

@@ -5,6 +5,7 @@ Names of dimensions are those of the annotations, such as `Float[Array, "*batch 
 
 import dataclasses
 import importlib.metadata
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
@@ -25,10 +26,14 @@ _Variable = tuple[str, tuple[str, ...], "np.ndarray", tuple[str, ...] | None]
 class Result(Suggesting):
     """Base of results: named arrays that know their dimensions.
 
-    `_units` maps fields to what they are measured in, where that is no pure number.
+    - `_units`: field -> what it is measured in, where that is no pure number.
+    - `_keys`: field -> what the keys of a mapping are, the name of that dimension.
+    - `_exported`: the fields or properties that are written; None: all public fields.
     """
 
     _units: ClassVar[Mapping[str, str]] = {}
+    _keys: ClassVar[Mapping[str, str]] = {}
+    _exported: ClassVar[tuple[str, ...] | None] = None
 
     def to_xarray(self) -> "xr.Dataset":
         """Return the result as an xarray `Dataset`, which writes itself to netCDF.
@@ -57,6 +62,7 @@ def dataset(one: Any) -> "xr.Dataset":
     if not is_concrete(one):
         raise ValueError("to_xarray() needs values and cannot run under jit, grad or vmap.")
     units: Mapping[str, str] = getattr(type(one), "_units", {})
+    kinds: Mapping[str, str] = getattr(type(one), "_keys", {})
     variables: dict[str, tuple[tuple[str, ...], np.ndarray, dict[str, str]]] = {}
     coords: dict[str, np.ndarray] = {}
     attrs = versions(one)
@@ -68,9 +74,14 @@ def dataset(one: Any) -> "xr.Dataset":
             attrs[field] = "; ".join(map(_text, value))
         unit = {"units": units[field]} if field in units else {}
         for name, dims, array, keys in _variables(field, value, annotation):
-            variables[name] = (dims, array, unit)
             if keys is not None:
-                coords[dims[0]] = np.array(keys)
+                labels, of = np.array(keys), kinds.get(field, dims[0])
+                # Two mappings share a dimension only if they have the same keys in one order.
+                of = of if np.array_equal(coords.setdefault(of, labels), labels) else dims[0]
+                coords[of] = labels
+                variables[name] = ((of, *dims[1:]), array, unit)
+            else:
+                variables[name] = (dims, array, unit)
     return xr.Dataset(variables, {k: (k, v) for k, v in coords.items()}, attrs)
 
 
@@ -81,9 +92,18 @@ def variable_name(name: str) -> str:
 
 def _fields(one: Any) -> list[tuple[str, Any]]:
     """Names and annotations of the public fields that may hold numbers."""
+    chosen = getattr(type(one), "_exported", None)
+    if chosen is not None:
+        notes = {f.name: f.type for f in dataclasses.fields(one)}
+        return [(k, notes.get(k) or _returned(type(one), k)) for k in chosen]
     if dataclasses.is_dataclass(one):
         return [(f.name, f.type) for f in dataclasses.fields(one) if not f.name.startswith("_")]
     return list(type(one).__annotations__.items()) if hasattr(one, "_fields") else []
+
+
+def _returned(owner: type, name: str) -> Any:
+    """The annotation of a property."""
+    return inspect.getattr_static(owner, name).fget.__annotations__.get("return")
 
 
 def _variables(name: str, value: Any, annotation: Any) -> Iterator[_Variable]:

@@ -35,6 +35,7 @@ from gdln_jax._data.names import (
 )
 from gdln_jax._data.patterns import Patterns, distinct_rows
 from gdln_jax._data.pseudo_examples import pseudo_examples
+from gdln_jax._data.shown import as_html
 from gdln_jax._graph import Graph
 
 # (wanted, given) number of axes -> what to do about it.
@@ -362,6 +363,9 @@ class GatedData(SeveralArrays, eqx.Module):
             {k: v[pattern_of].astype(dtype) for k, v in patterns.edge_gates.items()},
             np.concatenate([piece[2] for piece in pieces]).astype(dtype),
         )._with(of_examples(self._labels, None))
+
+    def _repr_html_(self) -> str:
+        return as_html(self, repr(self))
 
     def __repr__(self) -> str:
         def widths(d: Mapping[str, Array]) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from gdln_jax._checks import MAKE_A_MODEL, Instead, is_concrete
+from gdln_jax._checks.html import panel, table
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.names import in_common
@@ -150,6 +151,15 @@ class Schedule(SeveralArrays, eqx.Module):
     def validate(self, graph: Graph) -> None:
         """Check every data set against an architecture (see `GatedData.validate`)."""
         self.phase(0).validate(graph)
+
+    def _repr_html_(self) -> str:
+        if not is_concrete(self) or self.order.ndim != 1:
+            return panel(repr(self))
+        unit = "step" if self.times is None else "time"
+        begins = ["start", *(f"{t:g}" for t in self.switches.tolist())]
+        rows = zip(range(len(begins)), begins, self.order.tolist(), strict=True)
+        phases = table(("phase", f"from {unit}", "data set"), rows)
+        return panel(repr(self), phases, self.phase(0)._repr_html_())
 
     def __repr__(self) -> str:
         shown = f"{self.switches.shape[-1]} switches"

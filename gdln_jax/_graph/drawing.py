@@ -8,7 +8,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from gdln_jax._graph.html import svg
+from gdln_jax._checks.html import svg
 
 _SHOWN = 8  # nodes of a level; of more the first are drawn, and the others counted
 _BOX, _GAP, _BETWEEN = (

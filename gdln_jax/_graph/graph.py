@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from gdln_jax._checks import MAKE_A_MODEL, Instead, Mistakable, check_integer, listed, suggest
+from gdln_jax._checks.html import panel
 from gdln_jax._graph.drawing import draw
-from gdln_jax._graph.html import panel
 
 
 @dataclasses.dataclass(frozen=True)

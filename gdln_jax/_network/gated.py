@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from gdln_jax._checks import check_keys, instead, is_concrete
+from gdln_jax._checks.html import panel
 from gdln_jax._data.arrays import check_real, weight_array
 from gdln_jax._data.boundary import (
     check_gated_data,
@@ -27,6 +28,7 @@ from gdln_jax._data.packing import pack, unpacked
 from gdln_jax._data.schedule import Schedule
 from gdln_jax._data.state import Orientation
 from gdln_jax._graph import Graph
+from gdln_jax._graph.drawing import draw
 from gdln_jax._network.edges import (
     EdgeWeights,
     ParameterArrays,
@@ -273,6 +275,9 @@ class GatedNetwork(AbstractModel):
         check_single(self, self.stacks[0].shape[:-3])
 
         return propagate(data, by_bundle(self.graph, self._stores))
+
+    def _repr_html_(self) -> str:
+        return panel(repr(self), draw(self.graph))
 
     def __repr__(self) -> str:
         stores = self.graph.stores

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import jax
 import numpy as np
 from jaxtyping import Array
 
-from gdln_jax._checks import is_concrete
-from gdln_jax._version import __version__
+from gdln_jax._checks import is_concrete, variable_name, versions
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -41,7 +39,7 @@ def data_set(
     clock = {"units": "steps" if steps else "time, in the units of tau"}
     lead = [f"batch_{k}" for k in range(batch)]
     data: dict[str, tuple] = {
-        name: ([*lead, *dims], np.asarray(value), *attributes)
+        variable_name(name): ([*lead, *map(variable_name, dims)], np.asarray(value), *attributes)
         for name, (dims, value, *attributes) in variables.items()
     }
     labels: dict[str, object] = dict(coords)
@@ -49,5 +47,4 @@ def data_set(
         labels["time"] = ("time", times.reshape(-1, times.shape[-1])[0], clock)
     else:
         data["ts"] = ([*lead, "time"], times, clock)
-    attributes = {"kind": type(result).__name__, "gdln_jax": __version__, "jax": jax.__version__}
-    return xr.Dataset(data, labels, attributes)
+    return xr.Dataset(data, labels, versions(result))

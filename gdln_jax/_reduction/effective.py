@@ -5,7 +5,7 @@ starts unaligned. Three answers: project its weights, expect a value from its st
 its loss curve.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -39,6 +39,8 @@ class EffectiveInitial(Result, eqx.Module):
       closest to the given one in the least-squares sense, its standard error, and the root mean
       square of what is left over; None without a curve.
     """
+
+    _keys: ClassVar = {"strengths": "edge", "misalignment": "edge"}
 
     strengths: ModeStrengths
     amplitude: Float[np.ndarray, " mode"]

@@ -5,6 +5,7 @@ the solver is shared, and held to SciPy's.
 """
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -40,6 +41,11 @@ class ReducedTrajectory(Solution):
       quotient the strengths of an edge are looked up when asked for, and `x` has them by class.
     - `optimizer_state`: that of discrete training after the last step, for `train(resume=)`.
     """
+
+    _asked: ClassVar = Solution._asked | dict.fromkeys(
+        ("weights", "models", "networks", "strengths"),
+        "strengths are .b[edge]; Reduction.networks gives the networks",
+    )
 
     b: Strengths
     optimizer_state: PyTree = None

@@ -6,6 +6,7 @@ $\tau |c| \dot x_c = -\partial l/\partial x_c$. Every rate factor of the papers 
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import diffrax
 import equinox as eqx
@@ -14,7 +15,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, ArrayLike, Float
 
-from gdln_jax._checks import Instead, is_concrete
+from gdln_jax._checks import Instead, Result, dataset, is_concrete
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._graph import Graph
 from gdln_jax._network.edges import EdgeArrays
@@ -29,6 +30,9 @@ from gdln_jax._reduction.strengths import ClassStrengths, ModeStrengths
 from gdln_jax._reduction.times import crossing
 from gdln_jax._reduction.train import train_classes
 
+if TYPE_CHECKING:
+    import xarray as xr
+
 # What to pass instead of reduced equations where a model is asked for.
 REDUCED = (
     "it holds reduced equations, not weights: solve those, reduction.solve(b0, ts), or pass the "
@@ -36,7 +40,7 @@ REDUCED = (
 )
 
 
-class Quotient(SeveralArrays, eqx.Module):
+class Quotient(Result, SeveralArrays, eqx.Module):
     """Dynamics on one variable per class and mode; made by `Reduction.quotient`.
 
     - `classes`: tuple of tuples of edge names; edges of a class start equal and stay equal.
@@ -47,6 +51,7 @@ class Quotient(SeveralArrays, eqx.Module):
     """
 
     _instead = Instead(model=REDUCED)
+    _exported = "x0", "fits", "tau", "rates"
 
     graph: Graph = eqx.field(static=True)
     classes: tuple[tuple[str, ...], ...] = eqx.field(static=True)
@@ -221,6 +226,14 @@ class Quotient(SeveralArrays, eqx.Module):
             raise ValueError("x0 holds values that are not finite.")
         # Modes that do not fit through a class stay 0 there, as in `Reduction.strengths_of`.
         return jnp.broadcast_to(x0, self.x0.shape) * self.fits
+
+    def to_xarray(self) -> "xr.Dataset":
+        """Return the classes as an xarray `Dataset`: `x0`, `fits` (cls, mode), `tau`, `rates`.
+
+        A class is labelled by its edges.
+        """
+        labels = ["; ".join(names) for names in self.classes]
+        return dataset(self).assign_coords(cls=labels)
 
     def __repr__(self) -> str:
         sizes = ", ".join(str(len(c)) for c in self.classes[:8])

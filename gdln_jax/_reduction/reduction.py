@@ -6,6 +6,7 @@ component off the manifold, which is measured, not assumed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 import diffrax
 import equinox as eqx
@@ -15,7 +16,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from gdln_jax._checks import Instead, is_concrete
+from gdln_jax._checks import Instead, Result, is_concrete
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
@@ -40,6 +41,7 @@ from gdln_jax._reduction.refusal import (
     check_tied_clock,
     check_ties,
 )
+from gdln_jax._reduction.shown import as_dataset, as_html, printed
 from gdln_jax._reduction.statistics import (
     Group,
 )
@@ -58,11 +60,14 @@ from gdln_jax._reduction.train import train
 from gdln_jax._solution import Trajectory
 from gdln_jax.rules import Rule
 
+if TYPE_CHECKING:
+    import xarray as xr
+
 # One number, one per mode, or edge -> either (coupled: or a matrix).
 StrengthsLike = ArrayLike | Sequence[float] | Mapping | ModeStrengths | MatrixStrengths
 
 
-class Reduction(SeveralArrays, eqx.Module):
+class Reduction(Result, SeveralArrays, eqx.Module):
     """A gated deep linear network in aligned coordinates; made by `reduce`.
 
     - `frames`: edge -> (U_e (|t(e)|, mode), V_e (|s(e)|, mode)); of a coupled reduction with more
@@ -88,6 +93,8 @@ class Reduction(SeveralArrays, eqx.Module):
     """
 
     _instead = Instead(model=REDUCED, data="pass its .data")
+    _exported = "strengths", "variances", "typical", "residual", "untied_residual"
+    _keys: ClassVar = {"strengths": "group", "variances": "pair of groups"}
 
     graph: Graph = eqx.field(static=True)
     data: PackedData
@@ -96,11 +103,11 @@ class Reduction(SeveralArrays, eqx.Module):
     u: tuple[Array, ...]
     v: tuple[Array, ...]
     mode_data: ModeData
-    strengths: dict[Group, np.ndarray]
-    variances: dict[tuple[Group, Group], np.ndarray]
+    strengths: dict[Group, Float[np.ndarray, " mode"]]
+    variances: dict[tuple[Group, Group], Float[np.ndarray, " mode"]]
     residual: float
     untied_residual: float
-    typical: np.ndarray
+    typical: Float[np.ndarray, " mode"]
     ties: tuple[tuple[str, ...], ...] | None = eqx.field(static=True)
     core: Coupled | None
 
@@ -577,7 +584,25 @@ class Reduction(SeveralArrays, eqx.Module):
             path_statistics(self.graph, self.source, max_pairs=max_pairs), self.frames
         )
 
+    def to_xarray(self) -> "xr.Dataset":
+        """Return statistics and frames as an xarray `Dataset`, which writes itself to netCDF.
+
+        `strengths` (group, mode), `variances` (pair of groups, mode), `typical`, residuals, and the
+        frames of the ends, `V[edge]` (unit of input node, mode) and `U[edge]` (unit of output node,
+        mode). Units are labelled by the names of features in the data.
+
+        Raises:
+            ValueError: values that cannot be seen, under `jit` or `vmap`.
+        """
+        return as_dataset(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self, self._certified())
+
     def __repr__(self) -> str:
+        return self._certified() + printed(self)
+
+    def _certified(self) -> str:
         groups = f"{self.modes} modes, {len(self.strengths)} path groups"
         if self.core is not None:
             return (

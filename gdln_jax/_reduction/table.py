@@ -5,10 +5,11 @@ paths.
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from gdln_jax._checks import Result
 from gdln_jax._network.edges import EdgeArrays
@@ -23,10 +24,12 @@ class PathTable(Result, eqx.Module):
       output node, without the overlap `overlaps[j, p]` = diag(U_p^T U_j).
     """
 
+    _keys: ClassVar = {"strengths": "path", "variances": "pair", "overlaps": "pair"}
+
     paths: tuple[Path, ...] = eqx.field(static=True)
-    strengths: dict[Path, Array]
-    variances: dict[tuple[Path, Path], Array]
-    overlaps: dict[tuple[Path, Path], Array]
+    strengths: dict[Path, Float[Array, " mode"]]
+    variances: dict[tuple[Path, Path], Float[Array, " mode"]]
+    overlaps: dict[tuple[Path, Path], Float[Array, " mode"]]
 
     def gradient(self, b: EdgeArrays | Mapping[str, Array]) -> dict[str, Array]:
         r"""Right-hand side of N Eq. 10 by enumeration:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -11,6 +12,8 @@ import optax
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 
 from gdln_jax import Trajectory, gradient_flow, train
+from gdln_jax._checks import Result, Suggesting
+from gdln_jax._checks.html import panel
 from gdln_jax._data.gated import GatedData
 from gdln_jax._network.gated import GatedNetwork, check_network
 from gdln_jax._network.losses import mse
@@ -18,6 +21,9 @@ from gdln_jax._width.exactness import Data, Loss, check_rule
 from gdln_jax._width.examples import open_ways, table_of
 from gdln_jax._width.measured import OF_WEIGHTS, of_weights, refusal, shared
 from gdln_jax._width.rest import Factor, Rest, descent_factor, flow_factor, lifted
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 Run = Callable[[GatedNetwork, Data], Array | np.ndarray]
 
@@ -431,6 +437,9 @@ class WidthRun(Suggesting):
     def to_xarray(self) -> "xr.Dataset":
         """Return the run of the small network, as `Trajectory.to_xarray` does."""
         return self.trajectory.to_xarray().assign_attrs(kind="WidthRun")
+
+    def _repr_html_(self) -> str:
+        return panel(repr(self.reduction), self.trajectory._repr_html_())
 
     def __repr__(self) -> str:
         return f"WidthRun({self.trajectory!r} of {self.reduction!r})"

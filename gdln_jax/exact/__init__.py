@@ -7,6 +7,7 @@ finite and above 0 is refused with a ValueError. Imports no other answer
 (flow, training, reduction), so that agreement with them is a test.
 """
 
+from gdln_jax._checks import namespace as _namespace
 from gdln_jax.exact._chain import chain_mode as chain_mode
 from gdln_jax.exact._chain import chain_mode_time as chain_mode_time
 from gdln_jax.exact._chain import chain_sharpness as chain_sharpness
@@ -36,3 +37,5 @@ from gdln_jax.exact._xor import margin_crossover as margin_crossover
 from gdln_jax.exact._xor import margin_loss as margin_loss
 from gdln_jax.exact._xor import margin_time as margin_time
 from gdln_jax.exact._xor import xor_loss as xor_loss
+
+__getattr__, __dir__ = _namespace(__name__)

@@ -6,6 +6,7 @@ an objective on the dynamics, such as `learning_time` or `output_gap`, from many
 program. `LearnedGates` lets them learn together with the weights, at a rate of their own.
 """
 
+from gdln_jax._checks import namespace as _namespace
 from gdln_jax.gates._learn import Learned as Learned
 from gdln_jax.gates._learn import learn as learn
 from gdln_jax.gates._mode_networks import ModeNetworks as ModeNetworks
@@ -16,3 +17,5 @@ from gdln_jax.gates._variables import gate_share as gate_share
 from gdln_jax.gates._variables import leaky as leaky
 from gdln_jax.gates._variables import retention as retention
 from gdln_jax.gates._with_gates import with_gates as with_gates
+
+__getattr__, __dir__ = _namespace(__name__)

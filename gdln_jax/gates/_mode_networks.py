@@ -9,11 +9,12 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
+from gdln_jax._checks import Suggesting
 from gdln_jax._data.gated import GatedData
 from gdln_jax._network.gated import GatedNetwork
 
 
-class ModeNetworks(eqx.Module):
+class ModeNetworks(Suggesting, eqx.Module):
     """Networks of one architecture that learn side by side, each from data of its own.
 
     Args:

@@ -4,6 +4,7 @@
 `train_images`; `tasks.transformed_images` gives the same as a graph with data.
 """
 
+from gdln_jax._checks import namespace as _namespace
 from gdln_jax.images._evaluate import route_accuracy as route_accuracy
 from gdln_jax.images._evaluate import trained_and_untrained as trained_and_untrained
 from gdln_jax.images._features import ConvEncoder as ConvEncoder
@@ -21,3 +22,5 @@ from gdln_jax.images._training import train_images as train_images
 from gdln_jax.images._transforms import Transforms as Transforms
 from gdln_jax.images._transforms import linear_maps as linear_maps
 from gdln_jax.images._transforms import make_transforms as make_transforms
+
+__getattr__, __dir__ = _namespace(__name__)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from gdln_jax._checks import check_integer
+from gdln_jax._checks import Suggesting, check_integer
 from gdln_jax._scan import descend
 from gdln_jax.images._evaluate import pixels
 from gdln_jax.images._sets import ImageSet
@@ -23,7 +23,7 @@ _RATE = 2e-3
 _SAMPLE = 1000
 
 
-class ConvEncoder(eqx.Module):
+class ConvEncoder(Suggesting, eqx.Module):
     """Two strided convolutions with ReLUs: images (n, height, width, channel) to rows (n, d).
 
     Features are divided by `scale`, so that their mean squared norm on the base images is that of

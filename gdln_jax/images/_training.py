@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
-from gdln_jax._checks import Result, check_choice, check_integer, check_positive
+from gdln_jax._checks import Result, Suggesting, check_choice, check_integer, check_positive
 from gdln_jax._files import expanded, writable
 from gdln_jax.images._checkpoint import restore, save, spec_hash
 from gdln_jax.images._evaluate import (
@@ -34,7 +34,7 @@ from gdln_jax.images._transforms import Transforms
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Suggesting):
     """How images are trained.
 
     Attributes:
@@ -109,7 +109,7 @@ class Run(Result):
         stopped: why it ended: "steps", "reached", "no rise" or "diverged".
     """
 
-    _units = {"steps": "steps", "seconds_per_step": "s"}
+    _units: ClassVar = {"steps": "steps", "seconds_per_step": "s"}
 
     net: RoutedNetwork
     steps: Int[np.ndarray, " time"]

@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, DTypeLike, Float, Int, PRNGKeyArray
 
-from gdln_jax._checks import check_choice, check_integer
+from gdln_jax._checks import Suggesting, check_choice, check_integer
 
 _KINDS = ("permutation", "rotation")
 _OUTPUTS = ("random", "lexicographic")
 
 
-class Transforms(eqx.Module):
+class Transforms(Suggesting, eqx.Module):
     """M input transformations and M permutations of the labels; made by `make_transforms`.
 
     Attributes:

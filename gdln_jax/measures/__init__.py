@@ -4,6 +4,7 @@ Arrays in, arrays out; jit, vmap and grad go through all of it except `mds` (hos
 may carry leading axes (seeds, times) only where a docstring says so; otherwise vmap.
 """
 
+from gdln_jax._checks import namespace as _namespace
 from gdln_jax.measures._conserved import balancedness as balancedness
 from gdln_jax.measures._conserved import conserved as conserved
 from gdln_jax.measures._conserved import conserved_laws as conserved_laws
@@ -34,3 +35,5 @@ from gdln_jax.measures._representations import (
 )
 from gdln_jax.measures._richness import Richness as Richness
 from gdln_jax.measures._richness import richness as richness
+
+__getattr__, __dir__ = _namespace(__name__)

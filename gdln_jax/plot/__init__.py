@@ -4,6 +4,7 @@ Theory dashed, simulation solid; trained blue, untrained orange, shared green; m
 single seeds thin; time t/τ and loss L.
 """
 
+from gdln_jax._checks import namespace as _namespace
 from gdln_jax.plot._animate import animate as animate
 from gdln_jax.plot._architecture import architecture as architecture
 from gdln_jax.plot._curves import curve as curve
@@ -27,3 +28,5 @@ from gdln_jax.plot._style import mode_colours as mode_colours
 from gdln_jax.plot._style import panel_label as panel_label
 from gdln_jax.plot._style import style as style
 from gdln_jax.plot._text import check_text as check_text
+
+__getattr__, __dir__ = _namespace(__name__)

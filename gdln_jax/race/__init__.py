@@ -7,6 +7,7 @@ curves and maps in which the two are compared (SCIENCE 5). `gdln reproduce claim
 one by one; docs/claims.md has the verdicts and the errata.
 """
 
+from gdln_jax._checks import namespace as _namespace
 from gdln_jax.race._arguments import Solution
 from gdln_jax.race._lotka_volterra import LotkaVolterra, Phases
 from gdln_jax.race._pathways import Pathways
@@ -37,3 +38,5 @@ __all__ = [
     "summary_rule",
     "winner_map",
 ]
+
+__getattr__, __dir__ = _namespace(__name__)

@@ -5,7 +5,7 @@ alone.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import diffrax
 import equinox as eqx
@@ -96,7 +96,7 @@ class Solution(Result, SeveralArrays, eqx.Module):
         stats: numbers of steps of the ODE solver; empty for the clock, which has none.
     """
 
-    _units = {"ts": "the time of the equation that was solved", "reached": "as ts"}
+    _units: ClassVar = {"ts": "the time of the equation that was solved", "reached": "as ts"}
 
     ts: Float[Array, "*batch time"]
     values: Float[Array, "*batch time pathway"]

@@ -5,7 +5,7 @@ it is not what R says: see SCIENCE 5 and the class below.
 """
 
 from collections.abc import Callable
-from typing import Literal, overload
+from typing import ClassVar, Literal, overload
 
 import diffrax
 import equinox as eqx
@@ -39,7 +39,7 @@ class Phases(Result, eqx.Module):
       than about `frozen`/2 any more, in relation to itself, unless its rate is far above the mean.
     """
 
-    _units = {
+    _units: ClassVar = {
         "exponential_end": "time of the equation, 1/rates",
         "frozen_start": "time of the equation, 1/rates",
     }

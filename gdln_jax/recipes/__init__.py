@@ -9,6 +9,7 @@ import pkgutil
 from pathlib import Path
 from typing import Any
 
+from gdln_jax._checks import namespace as _namespace
 from gdln_jax.recipes._core.declare import Criterion as Criterion
 from gdln_jax.recipes._core.declare import Progress as Progress
 from gdln_jax.recipes._core.declare import silent as silent
@@ -372,3 +373,6 @@ def redraw(file: Path | str) -> Result:
     if not isinstance(recipe, Recipe):
         raise OptionError(f"the recipe {name!r} cannot be drawn from its file")
     return recipe.examine(with_values(recipe.options, values), data)
+
+
+__getattr__, __dir__ = _namespace(__name__)

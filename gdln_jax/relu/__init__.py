@@ -5,6 +5,7 @@ which gates are possible at all, and which ones data will make (H Sec. 3-6; E14,
 Convention: a unit whose pre-activation is exactly 0 is off, here and in every derivative.
 """
 
+from gdln_jax._checks import namespace as _namespace
 from gdln_jax.relu._as_gated import as_gated as as_gated
 from gdln_jax.relu._certify import GateCertificate as GateCertificate
 from gdln_jax.relu._certify import certify as certify
@@ -43,3 +44,5 @@ from gdln_jax.relu._patterns import unit_power as unit_power
 from gdln_jax.relu._prediction import GatePrediction as GatePrediction
 from gdln_jax.relu._prediction import predict_gates as predict_gates
 from gdln_jax.relu._settled import DormantGates as DormantGates
+
+__getattr__, __dir__ = _namespace(__name__)

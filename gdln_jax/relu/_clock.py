@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gdln_jax import mse
+from gdln_jax._checks import Result
 from gdln_jax._data.gated import GatedData
 from gdln_jax.relu._history import History
 from gdln_jax.relu._network import ReLUNetwork
@@ -27,7 +28,7 @@ _ALONG = 0.6
 _STEADY = 0.25
 
 
-class Clock(eqx.Module):
+class Clock(Result, eqx.Module):
     """Flow time per step of a history; made by `fit_clock`.
 
     Attributes:

@@ -6,7 +6,7 @@ one flow serves any scale.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -29,7 +29,7 @@ class DormantFlow(Result, eqx.Module):
     - `t`: the time.
     """
 
-    _units = {"t": "time, in the units of tau"}
+    _units: ClassVar = {"t": "time, in the units of tau"}
 
     w: Float[np.ndarray, "unit x"]
     a: Float[np.ndarray, "unit y"]

@@ -8,8 +8,10 @@ The first drop gives it, and the second one says whether to believe it.
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from gdln_jax import Trajectory
+from gdln_jax._checks import Suggesting, dataset
 from gdln_jax.relu._prediction import GatePrediction
 
 # The second drop has to come within this share of its time.
@@ -27,10 +29,13 @@ class Drops(NamedTuple):
     - `reason`: why `steps_per_t` is None; empty if it is given.
     """
 
-    observed: np.ndarray
+    observed: Float[np.ndarray, " stage"]
     steps_per_t: float | None
     second: float
     reason: str
+
+    to_xarray = dataset
+    __getattr__ = Suggesting.__getattr__
 
 
 def match_drops(prediction: GatePrediction, run: Trajectory) -> Drops:

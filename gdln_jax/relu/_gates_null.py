@@ -8,14 +8,14 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from gdln_jax._checks import check_integer
+from gdln_jax._checks import Result, check_integer
 from gdln_jax.relu._gates import GateModules, Snapshots, find_gates, gate_rows
 
 # Moments of a long history that are shuffled; clustering their patterns gives the same scores.
 _MOMENTS = 10
 
 
-class GateNull(eqx.Module):
+class GateNull(Result, eqx.Module):
     """Scores of `discover_gates` beside those of shuffled gates; made by `null_gates`.
 
     Attributes:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 from jaxtyping import ArrayLike, Int
 
 from gdln_jax import Trajectory, mse
-from gdln_jax._checks import listed
+from gdln_jax._checks import Result, listed
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.state import READABLE, NamedArrays, Orientation, read_arrays
 from gdln_jax.relu._gates import Snapshots, snapshot
@@ -19,7 +20,7 @@ from gdln_jax.relu._network import ReLUNetwork
 from gdln_jax.relu._reading import Layout, find_layout
 
 
-class History(eqx.Module):
+class History(Result, eqx.Module):
     """One ReLU network at several steps of its training; made by `history`.
 
     Attributes:
@@ -27,6 +28,8 @@ class History(eqx.Module):
         network: the networks, stacked along a leading axis of time.
         notes: what was read, and what was assumed in reading it.
     """
+
+    _units: ClassVar = {"steps": "steps"}
 
     steps: Int[np.ndarray, " time"]
     network: ReLUNetwork

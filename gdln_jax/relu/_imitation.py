@@ -5,6 +5,8 @@ They never do exactly: what counts is the distance, beside that of two ReLU netw
 seeds.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import numpy as np
 from jaxtyping import ArrayLike, Float
@@ -28,7 +30,7 @@ class ImitationGap(Result, eqx.Module):
             mean of both networks there, so that their order does not matter. NaN with one seed.
     """
 
-    _units = {"ts": "time, in the units of tau"}
+    _units: ClassVar = {"ts": "time, in the units of tau"}
 
     ts: Float[np.ndarray, " time"]
     loss: Float[np.ndarray, "seed time"]

@@ -1,6 +1,7 @@
 """Which gates a ReLU network will have, when, and at which losses, from its data alone."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -55,7 +56,7 @@ class GatePrediction(Result, eqx.Module):
     - `std`, `initial_loss`: of the network and of zero output.
     """
 
-    _units = {"times": "t / ln(1/std), with t in the units of tau"}
+    _units: ClassVar = {"times": "t / ln(1/std), with t in the units of tau"}
 
     times: Float[np.ndarray, " stage"]
     plateaus: Float[np.ndarray, " stage"]

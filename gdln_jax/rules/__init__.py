@@ -6,6 +6,7 @@ orthogonal changes of basis on both sides, which is why training in mode coordin
 as training the network (Theorem 2 of BEYOND 7.1).
 """
 
+from gdln_jax._checks import namespace as _namespace
 from gdln_jax.rules._by_edge import by_edge as by_edge
 from gdln_jax.rules._rule import InexactRuleError as InexactRuleError
 from gdln_jax.rules._rule import Rule as Rule
@@ -15,3 +16,5 @@ from gdln_jax.rules._rules import per_matrix as per_matrix
 from gdln_jax.rules._rules import sam as sam
 from gdln_jax.rules._rules import sgd as sgd
 from gdln_jax.rules._rules import shampoo as shampoo
+
+__getattr__, __dir__ = _namespace(__name__)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import optax
 
+from gdln_jax._checks import Suggesting
 from gdln_jax._graph import Graph
 from gdln_jax.rules._rows import per_edge_columns, rows
 
@@ -49,6 +50,8 @@ class Rule(optax.GradientTransformationExtraArgs):
     """
 
     update: Update
+
+    __getattr__ = Suggesting.__getattr__
 
     @property
     def kind(self) -> str:

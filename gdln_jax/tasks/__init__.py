@@ -3,6 +3,7 @@
 Each function returns a `Task` with `.graph`, `.data`, `.name` and `.meta`.
 """
 
+from gdln_jax._checks import namespace as _namespace
 from gdln_jax.tasks._contexts import semantic_contexts as semantic_contexts
 from gdln_jax.tasks._contexts import structure as structure
 from gdln_jax.tasks._contextual import contextual_classification as contextual_classification
@@ -19,3 +20,5 @@ from gdln_jax.tasks._tied import linear_ssl as linear_ssl
 from gdln_jax.tasks._tied import tied_autoencoder as tied_autoencoder
 from gdln_jax.tasks._xor import margin_xor as margin_xor
 from gdln_jax.tasks._xor import xor as xor
+
+__getattr__, __dir__ = _namespace(__name__)

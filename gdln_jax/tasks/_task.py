@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from gdln_jax._checks import Instead
+from gdln_jax._checks.html import panel
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.boundary import check_random_key
 from gdln_jax._data.gated import GatedData
@@ -46,6 +47,12 @@ class Task(SeveralArrays, eqx.Module):
     def __check_init__(self) -> None:
         if isinstance(self.data, GatedData):
             self.data.validate(self.graph)
+
+    def _repr_html_(self) -> str:
+        meta = f"{self.name}, meta: {', '.join(self.meta)}"
+        data = self.data
+        shown = panel(repr(data)) if isinstance(data, PackedData) else data._repr_html_()
+        return panel(meta, self.graph._repr_html_(), shown)
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, {self.graph!r}, {self.data!r}, meta: {', '.join(self.meta)})"
