@@ -42,8 +42,8 @@ def named_modes(reduction: Reduced) -> list[tuple[str, str]]:
     data, graph = reduction.source, reduction.graph
     if not isinstance(data, GatedData) or all(n == (None, None) for n in data.names.values()):
         return []
-    reads: list[list[tuple[str, np.ndarray]]] = [[] for _ in range(reduction.modes)]
-    writes: list[list[tuple[str, np.ndarray]]] = [[] for _ in range(reduction.modes)]
+    reads: list[list[tuple[str, float]]] = [[] for _ in range(reduction.modes)]
+    writes: list[list[tuple[str, float]]] = [[] for _ in range(reduction.modes)]
     for node, names in data.names.items():
         edges = graph.outgoing[node] if node in data.inputs else graph.incoming[node]
         u, v = (np.asarray(part) for part in reduction.frames[edges[0].name])
@@ -53,13 +53,11 @@ def named_modes(reduction: Reduced) -> list[tuple[str, str]]:
         side = reads if node in data.inputs else writes
         if texts is not None:
             for k in range(reduction.modes):
-                side[k] += zip(texts, vectors[:, k], strict=True)
+                side[k] += zip(texts, vectors[:, k].tolist(), strict=True)
     return [_signed(*sides) for sides in zip(reads, writes, strict=True)]
 
 
-def _signed(
-    reads: list[tuple[str, np.ndarray]], writes: list[tuple[str, np.ndarray]]
-) -> tuple[str, str]:
+def _signed(reads: list[tuple[str, float]], writes: list[tuple[str, float]]) -> tuple[str, str]:
     """Both sides as text, with the sign that makes the largest entry of the reading one positive.
 
     A mode is free up to the sign of both sides together.
@@ -69,18 +67,17 @@ def _signed(
     return _listed(reads, turn), _listed(writes, turn)
 
 
-def _listed(entries: list[tuple[str, np.ndarray]], turn: float) -> str:
+def _listed(entries: list[tuple[str, float]], turn: float) -> str:
     ranked = _ranked(entries)
     kept = [(name, turn * x) for name, x in ranked if abs(x) > _SHARE * abs(ranked[0][1])]
     shown = [f"{'-' if x < 0 else ''}{name}" for name, x in kept[:_NAMED]]
     return ", ".join(shown) + (", ..." if len(kept) > _NAMED else "")
 
 
-def _ranked(entries: list[tuple[str, np.ndarray]]) -> list[tuple[str, float]]:
+def _ranked(entries: list[tuple[str, float]]) -> list[tuple[str, float]]:
     """The largest first; those that differ by rounding only keep their order."""
-    largest = max((abs(float(x)) for _, x in entries), default=0.0) or 1.0
-    both = [(name, float(x)) for name, x in entries]
-    return sorted(both, key=lambda entry: -round(abs(entry[1]) / largest, 6))
+    largest = max((abs(x) for _, x in entries), default=0.0) or 1.0
+    return sorted(entries, key=lambda entry: -round(abs(entry[1]) / largest, 6))
 
 
 def printed(reduction: Reduced) -> str:
