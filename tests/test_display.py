@@ -3,9 +3,24 @@
 import re
 import xml.etree.ElementTree as ET
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pandas as pd
 import pytest
 
-from gdln_jax import Graph
+from gdln_jax import (
+    GatedData,
+    GatedNetwork,
+    Graph,
+    Schedule,
+    Trajectory,
+    init,
+    reduce,
+    tasks,
+    train,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 SKIPS = Graph(
@@ -29,7 +44,7 @@ def parsed(one):
 
 def boxes(tree):
     return [
-        tuple(float(rect.get(k)) for k in ("x", "y", "width", "height"))
+        tuple(float(rect.get(k) or "nan") for k in ("x", "y", "width", "height"))
         for rect in tree.iter(f"{SVG}rect")
     ]
 
@@ -39,7 +54,7 @@ class TestGraph:
     def test_nodes_lie_inside_the_drawing_and_apart(self, graph):
         tree = parsed(graph)
         (drawing,) = tree.iter(f"{SVG}svg")
-        width, height = float(drawing.get("width")), float(drawing.get("height"))
+        width, height = (float(drawing.get(k) or "nan") for k in ("width", "height"))
         found = boxes(tree)
         for i, (x, y, w, h) in enumerate(found):
             assert x >= 0
@@ -57,12 +72,13 @@ class TestGraph:
 
     def test_an_edge_that_skips_a_level_passes_between_its_nodes(self):
         tree = parsed(SKIPS)
-        ways = [p.get("d") for p in tree.iter(f"{SVG}path") if "H" in p.get("d")]
-        levels = [float(re.search(r",([\d.]+)H", way).group(1)) for way in ways]
+        drawn = [path.get("d") or "" for path in tree.iter(f"{SVG}path")]
+        ways = [way for way in drawn if "H" in way]
+        levels = [float(re.findall(r",([\d.]+)H", way)[0]) for way in ways]
         assert len(set(levels)) == 2  # the two skips lie apart
         for x, y, w, h in boxes(tree):
             for way, at in zip(ways, levels, strict=True):
-                end = float(re.search(r"H([\d.]+)", way).group(1))
+                end = float(re.findall(r"H([\d.]+)", way)[0])
                 assert not (x < end <= x + w and y <= at <= y + h)
 
     def test_names_are_escaped(self):
@@ -72,3 +88,76 @@ class TestGraph:
         tree = parsed(WIDE)
         assert len(boxes(tree)) == 8 + 2
         assert "and 22 more" in {text.text for text in tree.iter(f"{SVG}text")}
+
+
+TASK = tasks.xor()
+NAMED = GatedData(
+    {"x": np.eye(2)},
+    {"y": pd.DataFrame([[2.0, 0.0], [0.0, 1.0]], index=["oak <", "elm"], columns=["a", "b"])},
+)
+
+
+def cells(one):
+    return [[cell.text or "" for cell in row] for row in parsed(one).iter("tr")]
+
+
+class TestData:
+    def test_arrays_have_shapes_and_names(self):
+        assert cells(NAMED)[1:] == [
+            ["inputs", "x", "(2, 2)", "", "oak <, elm"],
+            ["targets", "y", "(2, 2)", "a, b", "oak <, elm"],
+        ]
+
+    def test_gates_are_listed_by_pattern(self):
+        table = cells(TASK.data)
+        assert ["inputs", "x", "(4, 2)"] in table
+        assert ["examples", "1", "1", "1", "1"] in table
+        assert ["h2", "0", "1", "0", "0"] in table
+
+    def test_of_many_patterns_some_are_shown(self):
+        gate = np.arange(20.0)
+        data = GatedData({"x": np.ones((20, 1))}, node_gates={"h": gate})
+        (row,) = [row for row in cells(data) if row[0] == "h"]
+        assert row == ["h", *"01234567", "..."]
+
+    def test_a_schedule_and_a_task(self):
+        schedule = Schedule([TASK.data, TASK.data], times=[2.5])
+        assert ["1", "2.5", "1"] in cells(schedule)
+        assert len(boxes(parsed(TASK))) == len(TASK.graph.nodes)
+
+    def test_stacked_and_traced_data_are_shown_without_gates(self):
+        stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), TASK.data)
+        assert not [row for row in cells(stacked) if row[0] == "h2"]
+        seen = []
+        jax.jit(lambda data: (seen.append(cells(data)), 0)[1])(TASK.data)
+        assert ["inputs", "x", "(4, 2)"] in seen[0]
+
+
+class TestResults:
+    def test_a_reduction(self):
+        table = cells(reduce(Graph.chain([2, 2, 2]), NAMED))
+        assert table[0] == ["mode", "S, x to y", "strongest in", "writes"]
+        assert table[1] == ["0", "1", "oak <", "a"]
+
+    def test_a_run(self):
+        net = GatedNetwork.init(TASK.graph, init.orthogonal(0.5), key=jax.random.key(0))
+        run = train(net, TASK.data, optimizer=optax.sgd(0.1), steps=3)
+        assert ["steps", "0 to 3"] in cells(run)
+        (line,) = parsed(run).iter(f"{SVG}polyline")
+        assert len((line.get("points") or "").split()) == len(run.losses)
+        assert len(boxes(parsed(net))) == len(TASK.graph.nodes)
+
+    def test_a_run_that_failed_and_a_batch(self):
+        run = Trajectory(
+            ts=jnp.arange(3.0),
+            losses=jnp.array([1.0, jnp.nan, jnp.nan]),
+            status=jnp.array(2),
+            stats={},
+            models=None,
+            final=None,
+            measured=None,
+        )
+        assert ["status", "the solver gave up"] in cells(run)
+        assert not list(parsed(run).iter(f"{SVG}polyline"))
+        batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), run)
+        assert cells(batch) == []
