@@ -1,66 +1,72 @@
 """The width recipe: the quick size passes, and every check fails when what it watches is wrong."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
+from recipe_runs import check_sound, failed, quick
 
 from gdln_jax.recipes import OptionError, width
-from gdln_jax.recipes._options import with_values
+from gdln_jax.recipes._core.options import with_values
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def quick():
-    options = width.Options(**width.QUICK)
-    return options, width.simulate(options)
+def result():
+    return quick("width")
 
 
-def failed(options, runs):
-    return [check.name for check in width.check(options, runs)[0] if not check.passed]
-
-
-def test_all_checks_pass_and_the_picture_is_drawn(quick, monkeypatch):
-    options, runs = quick
-    monkeypatch.setattr(width, "simulate", lambda *_: runs)
-    result = width.run(options)
-    assert result.passed, [check for check in result.checks if not check.passed]
+def test_all_checks_pass_and_the_picture_can_be_read(result):
+    check_sound(result)
     assert len(result.checks) == 10
     assert "uses 11 of its 32 dimensions" in result.verdict
-    assert isinstance(result.figure(), Figure)  # type: ignore[operator]
 
 
-def test_every_check_can_fail(quick):
-    options, runs = quick
-    for (name, n), pair in runs.pairs.items():
-        words = {"chain": "orthogonal chain", "gated graph": "gated graph", "two layers": "normal"}
-        off = {**runs.pairs, (name, n): replace(pair, small=pair.small * (1 + 1e-11))}
-        (found,) = failed(options, replace(runs, pairs=off))
-        assert words[name] in found
-        larger = tuple(size + 1 for size in pair.sizes)
-        off = {**runs.pairs, (name, n): replace(pair, sizes=larger)}
-        assert failed(options, replace(runs, pairs=off)) == [
-            "sizes of hidden nodes - formula of 8.3, sum of differences"
-        ]
-    (gain,) = runs.truncated
-    one = runs.truncated[gain]
-    for change, word in (
-        ({"gap": np.full_like(one.gap, 1e-3), "estimate": np.full_like(one.gap, 1e-3)}, "fall"),
-        ({"estimate": 2 * one.estimate}, "estimate"),
-        ({"leak": 0 * one.leak}, "leak"),
-    ):
-        (found,) = failed(options, replace(runs, truncated={gain: replace(one, **change)}))
-        assert word in found
-    assert failed(options, replace(runs, adam=1e-9)) == ["Adam: distance in 25 steps, over L(0)"]
-    assert failed(options, replace(runs, reference=(0.0198, (11, 11))))[0].startswith("reference")
-    assert failed(options, replace(runs, reference=(width.REFERENCE_LOSS, (11, 12)))) == [
-        "reference: sizes, sum"
-    ]
-    wide, small = np.ones(11), np.ones(11) + 1e-11
-    ten = replace(options, wide=64), replace(runs, ten=(wide, small))
-    assert failed(*ten) == ["ten steps at width 64: loss of the wide - of the small network"]
+def further(k):
+    """The small network of system `k` is a little off."""
+
+    def change(losses):
+        losses = losses.copy()
+        losses[k, :, 1] *= 1 + 1e-11
+        return losses
+
+    return change
+
+
+CHANGES = {
+    **{
+        f"gap_{name.replace(' ', '_')}": {"loss": further(k)}
+        for k, name in enumerate(width.SYSTEMS)
+    },
+    "sizes": {"difference": lambda x: x + 1},
+    "fall": {"truncated_gap": lambda x: 0 * x + 1e-3, "truncated_estimate": lambda x: 0 * x + 1e-3},
+    "factor": {"truncated_estimate": lambda x: 2 * x},
+    "leak": {"truncated_leak": lambda x: 0 * x},
+    "adam": {"adam": lambda x: np.stack([x[0], x[0] + 1e-9])},
+    "reference_loss": {"reference_loss": lambda x: x + 1e-9},
+    "reference_sizes": {"reference_sizes": lambda x: x + np.array([0, 1])},
+}
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_every_check_can_fail(result, key):
+    assert failed(result, **CHANGES[key]) == {key}
+
+
+def test_one_size_is_drawn_at_every_width(result):
+    assert failed(result, size_drawn=lambda x: x + (np.arange(x.shape[1]) == 1)) == {"sizes"}
+
+
+def test_every_check_has_its_change():
+    # Ten steps at a large width are left out at the quick size.
+    assert {one.id for one in width.CRITERIA} == {*CHANGES, "ten"}
+
+
+def test_ten_steps_at_a_large_width():
+    small = {"widths": (16,), "drawn": (16,), "gains": (0.5,), "rounds": 2}
+    result = width.RECIPE.run(width.Options(**small, wide=64), lambda *_: None)
+    assert result.passed, result.checks
+    assert "ten" in {check.id for check in result.checks}
+    assert failed(result, ten=lambda x: x * np.array([[1.0], [1 + 1e-11]])) == {"ten"}
 
 
 def test_options_are_checked():
