@@ -140,7 +140,7 @@ def test_modes_take_every_run(system, runs, kind):
 def test_modes_of_several_pathways_and_their_theory(system, runs):
     _, reduction = system
     ax = plot.modes(runs["flow"], reduction)
-    names = [f"x->{h}->y, mode {m}" for h in ("h1", "h2") for m in (1, 2)]
+    names = [f"x→{h}→y, mode {m}" for h in ("h1", "h2") for m in (1, 2)]
     assert [text.get_text() for text in labels(ax).texts] == names
     dashed = theory_lines(ax)
     known = runs["solve"].pathways()

@@ -162,9 +162,10 @@ def _names(keys: Sequence[tuple[str, int]], labels: Sequence[str] | None) -> lis
     pathways, modes = {pathway for pathway, _ in keys}, {mode for _, mode in keys}
     if len(pathways) == 1:
         return [f"mode {mode + 1}" for _, mode in keys]
+    names = [pathway.replace("->", "→") for pathway, _ in keys]
     if len(modes) == 1:
-        return [pathway for pathway, _ in keys]
-    return [f"{pathway}, mode {mode + 1}" for pathway, mode in keys]
+        return names
+    return [f"{name}, mode {mode + 1}" for name, (_, mode) in zip(names, keys, strict=True)]
 
 
 def _name_ends(ax: Axes, ends: Sequence[tuple[str, Curve, ColorType]]) -> None:
