@@ -19,6 +19,7 @@ import typer
 
 from gdln_jax import _machine, recipes
 from gdln_jax._cli import console, report, signals
+from gdln_jax._cli.inspect import inspect
 from gdln_jax._files import UnwritableError, expanded, refuse_foreign, writable
 from gdln_jax._version import __version__
 from gdln_jax.recipes import Listed, Loaded, OptionError, Recipe
@@ -290,6 +291,9 @@ def write_report(
     if bad:
         typer.echo(f"not passed: {', '.join(bad)}", err=True)
         raise typer.Exit(1)
+
+
+app.command()(inspect)
 
 
 @app.command()

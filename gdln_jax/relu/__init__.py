@@ -17,6 +17,9 @@ from gdln_jax.relu._dormant import DormantFlow as DormantFlow
 from gdln_jax.relu._dormant import dormant_flow as dormant_flow
 from gdln_jax.relu._drops import Drops as Drops
 from gdln_jax.relu._drops import match_drops as match_drops
+from gdln_jax.relu._explain import explain as explain
+from gdln_jax.relu._explanation import Explanation as Explanation
+from gdln_jax.relu._expressible import Expressible as Expressible
 from gdln_jax.relu._gates import GateModules as GateModules
 from gdln_jax.relu._gates import Snapshots as Snapshots
 from gdln_jax.relu._gates import discover_gates as discover_gates
@@ -44,5 +47,6 @@ from gdln_jax.relu._patterns import unit_power as unit_power
 from gdln_jax.relu._prediction import GatePrediction as GatePrediction
 from gdln_jax.relu._prediction import predict_gates as predict_gates
 from gdln_jax.relu._settled import DormantGates as DormantGates
+from gdln_jax.relu._table import read_data as read_data
 
 __getattr__, __dir__ = _namespace(__name__)

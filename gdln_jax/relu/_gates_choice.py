@@ -61,6 +61,8 @@ class GateChoice(Result, eqx.Module):
         stability: (k,), adjusted Rand index between clusterings of two random halves of the units:
             1 if they agree on which units belong together, 0 at chance.
         modules: one `GateModules` for each k.
+        outputs: (seed, time, example, y), of the gated networks with the chosen number of modules,
+            or the best.
     """
 
     ks: Int[np.ndarray, " k"]
@@ -72,13 +74,19 @@ class GateChoice(Result, eqx.Module):
     spread: float
     stability: Float[np.ndarray, " k"]
     modules: tuple[GateModules, ...]
+    outputs: Float[np.ndarray, "seed time example y"]
+
+    @property
+    def index(self) -> int:
+        """Position in `ks` of the chosen number, or of the best one if none was chosen."""
+        return list(self.ks).index(self.best if self.k is None else self.k)
 
     @property
     def chosen(self) -> GateModules:
         """The modules of the chosen k."""
         if self.k is None:
             raise ValueError(f"{self.reason}; there are no modules to choose.")
-        return self.modules[list(self.ks).index(self.k)]
+        return self.modules[self.index]
 
     def __repr__(self) -> str:
         gaps = ", ".join(f"{k}: {g:.3g}" for k, g in zip(self.ks, self.gap.mean(1), strict=True))
@@ -166,6 +174,7 @@ def choose_k(
         float(np.mean(spread)) if spread else float("nan"),
         np.array([_stability(snapshots, k, seed) for k in ks]),
         modules,
+        outputs[ks.index(ks[_least(gap)] if k is None else k)],
     )
 
 

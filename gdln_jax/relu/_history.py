@@ -67,6 +67,8 @@ class History(Result, eqx.Module):
 
     def __repr__(self) -> str:
         steps = f"{len(self.steps)} checkpoints, steps {self.steps[0]} to {self.steps[-1]}"
+        if len(self.steps) == 1:
+            steps = f"1 checkpoint, step {self.steps[0]}"
         return f"History({steps} of {self.at(0)!r})"
 
 

@@ -1,0 +1,88 @@
+"""What `relu.explain` found, as one figure."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from gdln_jax import relu
+from gdln_jax.plot._curves import LOSS, STEP, curve, mode_curves, runs
+from gdln_jax.plot._maps import matrix_panels, similarity
+from gdln_jax.plot._style import COLOURS, DOUBLE, figure, mode_colours, panel_label, style
+
+_MOST_NAMES = 30
+
+
+def explanation(found: relu.Explanation) -> Figure:
+    """Draw loss and imitation, modes, gates and when they change, similarity, and how many.
+
+    Panels about the course of learning are left out for one checkpoint. Names of examples that the
+    data have stand at the gates.
+    """
+    past = len(found.history) > 1
+    with style():
+        fig = figure(DOUBLE, 5.2 if past else 2.6)
+        axes = list(np.ravel(fig.subplots(2 if past else 1, 3)))
+        if past:
+            _loss(axes[0], found)
+            _modes(axes[1], found)
+            _shares(axes[2], found)
+        _gates(axes[-3], found)
+        similarity(axes[-2], found.similarity[-1])
+        axes[-2].set(xlabel="example", ylabel="example", title="last hidden layer")
+        _numbers(axes[-1], found)
+        for ax, letter in zip(axes, "ABCDEF", strict=False):
+            panel_label(ax, letter)
+    return fig
+
+
+def _loss(ax: Axes, found: relu.Explanation) -> None:
+    steps = found.history.steps
+    curve(ax, steps, found.losses, label="network")
+    if found.choice is not None:
+        (y,) = found.data.targets.values()
+        error = np.sum((np.asarray(y) - found.choice.outputs) ** 2, axis=-1) / 2
+        gated = error @ np.asarray(found.data.weights)
+        label = f"{found.gates.k} gated pathways"
+        runs(ax, steps, gated, colour=COLOURS["random"], label=label)
+        ax.lines[-1].set_linestyle("--")
+    ax.set(xlabel=STEP, ylabel=LOSS, ylim=(0, None))
+    ax.margins(x=0)
+    ax.legend()
+
+
+def _modes(ax: Axes, found: relu.Explanation) -> None:
+    mode_curves(ax, found.history.steps, found.modes, ylabel="share of each mode of the targets")
+    for at in (0, 1):
+        ax.axhline(at, color=COLOURS["faint"], linewidth=0.6, zorder=0)
+
+
+def _shares(ax: Axes, found: relu.Explanation) -> None:
+    colours = mode_colours(found.gates.k)
+    for m, share in enumerate(found.shares.T):
+        ax.plot(found.history.steps, share, color=colours[m], label=f"gate {m + 1}")
+    for at in found.changes:
+        ax.axvline(at, color=COLOURS["faint"], linewidth=0.8, linestyle=":")
+    ax.set(xlabel=STEP, ylabel="share of the output's power")
+    ax.margins(x=0)
+    ax.legend()
+
+
+def _gates(ax: Axes, found: relu.Explanation) -> None:
+    (names,) = (found.data.names[node].items for node in found.data.inputs)
+    shown = names if names is not None and len(names) <= _MOST_NAMES else None
+    matrix_panels(
+        [ax], [found.gates.centroids], ["gates"], xlabel="example", ylabel="gate", names=shown
+    )
+
+
+def _numbers(ax: Axes, found: relu.Explanation) -> None:
+    if found.choice is not None:
+        ks, gaps = found.choice.ks, found.choice.gap
+        runs(ax, ks, gaps.T, label="over the course")
+        ax.axhline(found.choice.limit, color=COLOURS["faint"], linewidth=0.8, linestyle=":")
+    if found.reach is not None:
+        ax.plot(found.reach.ks, found.reach.gap, "o", color=COLOURS["shared"], label="at the end")
+        shuffled = found.reach.shuffled
+        ax.plot(found.reach.ks, shuffled, "x", color=COLOURS["other"], label="shuffled gates")
+    ax.set(xlabel="number of gates", ylabel="gap of outputs", ylim=(0, None))
+    ax.legend()
