@@ -27,8 +27,7 @@ def explanation(found: relu.Explanation) -> Figure:
             _modes(axes[1], found)
             _shares(axes[2], found)
         _gates(axes[-3], found)
-        similarity(axes[-2], found.similarity[-1])
-        axes[-2].set(xlabel="example", ylabel="example", title="last hidden layer")
+        _similarity(axes[-2], found)
         _numbers(axes[-1], found)
         for ax, letter in zip(axes, "ABCDEF", strict=False):
             panel_label(ax, letter)
@@ -40,9 +39,10 @@ def _loss(ax: Axes, found: relu.Explanation) -> None:
     curve(ax, steps, found.losses, label="network")
     if found.choice is not None:
         (y,) = found.data.targets.values()
-        error = np.sum((np.asarray(y) - found.choice.outputs) ** 2, axis=-1) / 2
+        outputs = found.choice.outputs[list(found.choice.ks).index(found.gates.k)]
+        error = np.sum((np.asarray(y) - outputs) ** 2, axis=-1) / 2
         gated = error @ np.asarray(found.data.weights)
-        label = f"{found.gates.k} gated pathways"
+        label = f"gated, k = {found.gates.k}"
         runs(ax, steps, gated, colour=COLOURS["random"], label=label)
         ax.lines[-1].set_linestyle("--")
     ax.set(xlabel=STEP, ylabel=LOSS, ylim=(0, None))
@@ -62,7 +62,9 @@ def _shares(ax: Axes, found: relu.Explanation) -> None:
         ax.plot(found.history.steps, share, color=colours[m], label=f"gate {m + 1}")
     for at in found.changes:
         ax.axvline(at, color=COLOURS["faint"], linewidth=0.8, linestyle=":")
-    ax.set(xlabel=STEP, ylabel="share of the output's power")
+    ax.set(
+        xlabel=STEP, ylabel="share of the output's power", ylim=(min(0, found.shares.min()), 1.05)
+    )
     ax.margins(x=0)
     ax.legend()
 
@@ -75,14 +77,24 @@ def _gates(ax: Axes, found: relu.Explanation) -> None:
     )
 
 
+def _similarity(ax: Axes, found: relu.Explanation) -> None:
+    similarity(ax, found.similarity[-1])
+    count = len(found.similarity[-1])
+    places = np.arange(0, count, max(1, -(-count // 7)))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_ticks(places, [str(place + 1) for place in places])
+    ax.set(xlabel="example", ylabel="example", title="last hidden layer")
+
+
 def _numbers(ax: Axes, found: relu.Explanation) -> None:
     if found.choice is not None:
         ks, gaps = found.choice.ks, found.choice.gap
         runs(ax, ks, gaps.T, label="over the course")
         ax.axhline(found.choice.limit, color=COLOURS["faint"], linewidth=0.8, linestyle=":")
     if found.reach is not None:
-        ax.plot(found.reach.ks, found.reach.gap, "o", color=COLOURS["shared"], label="at the end")
-        shuffled = found.reach.shuffled
-        ax.plot(found.reach.ks, shuffled, "x", color=COLOURS["other"], label="shuffled gates")
+        marks = {"linestyle": "", "clip_on": False, "markersize": 4}
+        ends = ("o", "shared", "at the end", found.reach.gap)
+        for marker, colour, label, gap in (ends, ("x", "other", "shuffled", found.reach.shuffled)):
+            ax.plot(found.reach.ks, gap, marker, color=COLOURS[colour], label=label, **marks)
     ax.set(xlabel="number of gates", ylabel="gap of outputs", ylim=(0, None))
     ax.legend()

@@ -71,10 +71,14 @@ class Explanation(eqx.Module):
 
     @property
     def k(self) -> int | None:
-        """Number of kinds of gates that imitate its course, or that compute its outputs."""
+        """Number of kinds of gates that imitate its course or, if not known, compute its outputs.
+
+        Of the numbers that imitate, the smallest with gates that are decided (`undecided`): the one
+        that `choice` chose, or a larger one. None if no small number does.
+        """
         if self.choice is not None:
-            return self.choice.k
-        return self.reach.k if self.reach is not None else None
+            return None if self.choice.k is None else self.gates.k
+        return self.reach.k if self.reach is not None and self.reach.decides else None
 
     def answers(self) -> list[tuple[str, str]]:
         """Return (question, answer with its numbers), of the questions that have one."""
@@ -115,37 +119,43 @@ class Explanation(eqx.Module):
             f"{_shown(gate)} ({share:.0%})"
             for gate, share in zip(self.gates.gates, self.gates.shares, strict=True)
         )
-        chance = f"; units on their threshold: {self.gates.on_threshold:.0%}"
+        chance = (
+            f"; units on their threshold: {self.gates.on_threshold:.0%}; fewer than two thirds of "
+            f"units agree on {self.gates.undecided:.0%}"
+        )
         return f"{shares}; {str(self.null).removeprefix('GateNull(').removesuffix(')')}{chance}"
 
     def _imitated(self) -> str:
         assert self.choice is not None
         assert self.gap is not None
-        mean, sd = _spread(
-            self.choice.gap[list(self.choice.ks).index(self.choice.k or self.choice.best)]
-        )
-        loss, spread = _spread(self.gap.mean_loss)
-        number = "none" if self.choice.k is None else str(self.choice.k)
+        at = list(self.choice.ks).index(self.gates.k)
+        (mean, sd), (loss, spread) = _spread(self.choice.gap[at]), _spread(self.gap.mean_loss)
+        number = "none" if self.k is None else str(self.k)
+        why = self.choice.reason
+        if self.k is not None and self.choice.k is not None and self.k > self.choice.k:
+            split = self.choice.chosen.undecided
+            why = (
+                f"{self.choice.k} would do, with gates on which fewer than two thirds of units "
+                f"agree for {split:.0%}: chance decides there"
+            )
         return (
-            f"{number} ({self.choice.reason}); gap of outputs {mean:.3g} +- {sd:.2g}, of the loss "
+            f"{number} ({why}); gap of outputs {mean:.3g} +- {sd:.2g}, of the loss "
             f"{loss:.3g} +- {spread:.2g} of its start, over {len(self.gap.late)} initial weights"
         )
 
     def _computed(self) -> str:
         assert self.reach is not None
         at = -1 if self.reach.k is None else list(self.reach.ks).index(self.reach.k)
-        number = "none" if self.reach.k is None else f"{self.reach.k}"
-        remark = (
-            ""
-            if self.reach.decides
-            else (
-                ": shuffled gates come as near, so that the outputs do not depend on the gates here"
+        gaps = (
+            f"{self.reach.gap[at]:.2g} of the outputs' mean square, and shuffled gates to "
+            f"{self.reach.shuffled[at]:.2g}"
+        )
+        if not self.reach.decides:
+            return (
+                f"not to be said from these {self.data.num_examples} examples: pathways with "
+                f"{self.reach.ks[at]} gates come to {gaps}, as near"
             )
-        )
-        return (
-            f"{number}, to {self.reach.gap[at]:.2g} of the outputs' mean square; shuffled gates "
-            f"come to {self.reach.shuffled[at]:.2g}{remark}"
-        )
+        return f"{'none' if self.reach.k is None else self.reach.k}, to {gaps}"
 
     def _dropped(self) -> str:
         assert self.drops is not None

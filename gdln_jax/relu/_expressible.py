@@ -16,6 +16,8 @@ from gdln_jax.relu._gates_choice import smallest_good
 from gdln_jax.relu._gates_network import check_one_layer, ends, gate_values
 
 _RANK = 1e-9
+# Gaps below this are rounding.
+_ZERO = 1e-12
 
 
 class Expressible(NamedTuple):
@@ -37,7 +39,7 @@ class Expressible(NamedTuple):
     def decides(self) -> bool:
         """Whether the outputs depend on the gates: shuffled ones do not come as near."""
         at = list(self.ks).index(self.k) if self.k is not None else len(self.ks) - 1
-        return bool(self.shuffled[at] > 2 * self.gap[at] + 1e-6)
+        return bool(self.shuffled[at] > 2 * self.gap[at] + _RANK)
 
 
 def expressible(
@@ -69,7 +71,8 @@ def expressible(
     rng = np.random.default_rng(seed)
 
     def gap(gates: np.ndarray) -> float:
-        return float(np.mean((_nearest(gates, x, outputs, bias) - outputs) ** 2) / energy)
+        missed = np.mean((_nearest(gates, x, outputs, bias) - outputs) ** 2) / energy
+        return float(missed) if missed > _ZERO else 0.0
 
     gaps = np.array([gap(gate_values(one)) for one in found])
     shuffled = [

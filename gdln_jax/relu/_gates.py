@@ -20,6 +20,8 @@ from gdln_jax.relu._patterns import activation_patterns, on_threshold, unit_powe
 
 # k-means is started this often; on the patterns of trained networks all starts end within 1e-3.
 _STARTS = 10
+# A gate is decided where at least two thirds of its units agree.
+_AGREED = 2 / 3
 # Gates are called chance where units sit on their threshold for more than this share: between H's
 # main task (0.17) and XoR with inputs +-1 (0.5 once its units have turned).
 _MOST_CHANCE = 1 / 3
@@ -106,6 +108,16 @@ class GateModules(Result, eqx.Module):
     def k(self) -> int:
         """Number of modules."""
         return len(self.gates)
+
+    @property
+    def undecided(self) -> float:
+        """Share of the modules' power times examples where fewer than two thirds of units agree.
+
+        There a small change of the units turns the gate.
+        """
+        split = np.maximum(self.centroids, 1 - self.centroids) < _AGREED
+        power = np.maximum(self.shares, 0)
+        return float(power @ split.mean(axis=1) / power.sum()) if power.any() else 1.0
 
     def by_group(self, groups: ArrayLike | Sequence[object]) -> Int[np.ndarray, "module group"]:
         """Return gates by majority: 1 where a module's centroid exceeds 1/2 on average.

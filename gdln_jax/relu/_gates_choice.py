@@ -61,8 +61,7 @@ class GateChoice(Result, eqx.Module):
         stability: (k,), adjusted Rand index between clusterings of two random halves of the units:
             1 if they agree on which units belong together, 0 at chance.
         modules: one `GateModules` for each k.
-        outputs: (seed, time, example, y), of the gated networks with the chosen number of modules,
-            or the best.
+        outputs: (k, seed, time, example, y), of the gated networks.
     """
 
     ks: Int[np.ndarray, " k"]
@@ -74,7 +73,7 @@ class GateChoice(Result, eqx.Module):
     spread: float
     stability: Float[np.ndarray, " k"]
     modules: tuple[GateModules, ...]
-    outputs: Float[np.ndarray, "seed time example y"]
+    outputs: Float[np.ndarray, "k seed time example y"]
 
     @property
     def index(self) -> int:
@@ -149,13 +148,13 @@ def choose_k(
     check_positive(std, "std")
     check_integer(width, "width", minimum=1)
     check_integer(seeds, "seeds", minimum=1)
-    runs = stacked(runs)
+    given, runs = getattr(runs, "measured", None), stacked(runs)
     snapshots: Snapshots = runs.measured
     possible = gate_rows(snapshots, weight="output_power", drop_dead=True).count
     ks = [k for k in ks if k <= possible]
     if not ks:
         raise ValueError(f"only {possible} different patterns occur; ks must start below that.")
-    modules = tuple(find_gates(snapshots, k=k, seed=seed) for k in ks)
+    modules = tuple(find_gates(given, k=k, seed=seed) for k in ks)
     keys = jax.random.split(key, len(runs.losses) if len(runs.losses) > 1 else seeds)
     outputs = gated_outputs(runs, data, modules, learning_rate, std, keys, width)
     wanted = np.asarray(snapshots.output, float)
@@ -174,7 +173,7 @@ def choose_k(
         float(np.mean(spread)) if spread else float("nan"),
         np.array([_stability(snapshots, k, seed) for k in ks]),
         modules,
-        outputs[ks.index(ks[_least(gap)] if k is None else k)],
+        outputs,
     )
 
 

@@ -5,6 +5,7 @@ its power; what units share is lost.
 """
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -67,14 +68,12 @@ def null_gates(snapshots: Snapshots, *, k: int, shuffles: int = 20, seed: int = 
     Cost of `shuffles` clusterings of at most 10 moments.
     """
     shuffles = check_integer(shuffles, "shuffles", minimum=1)
-    on, power = np.asarray(snapshots.on), np.asarray(snapshots.power)
-    near = None if snapshots.near is None else np.asarray(snapshots.near)
-    if on.ndim > 2:
-        counted = power.reshape(len(power), -1).any(axis=1)
+    kept = jax.tree.map(np.asarray, snapshots)
+    if kept.on.ndim > 2:
+        counted = kept.power.reshape(len(kept.power), -1).any(axis=1)
         moments = np.flatnonzero(counted)[:: -(-max(int(counted.sum()), 1) // _MOMENTS)]
-        on, power = on[moments], power[moments]
-        near = None if near is None else near[moments]
-    kept = Snapshots(on, power, np.asarray(snapshots.output), near, snapshots.kind)
+        kept = jax.tree.map(lambda a: a[moments], kept)
+    on, near = kept.on, kept.near
     found = find_gates(kept, k=k, seed=seed)
     rng = np.random.default_rng(seed)
     scores = []
