@@ -3,6 +3,7 @@
 import base64
 import importlib
 import re
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -69,6 +70,7 @@ def seen(monkeypatch):
     return answers
 
 
+@pytest.mark.slow
 def test_one_command_finds_the_gates_of_xnor(folder, tmp_path, command, seen):
     """Must hold: k = 2 and a gap below 0.01, with learning rate, optimiser and scale unknown."""
     words = ("inspect", str(folder / "checkpoints"), "--data", str(folder / "xnor.csv"))
@@ -178,8 +180,9 @@ def test_torch_and_this_package_train_alike(tmp_path):
     x, y = torch.from_numpy(X), torch.from_numpy(Y)
     for step in range(101):
         if step % 20 == 0:
-            torch.save({"model_state_dict": model.state_dict(), "step": step},
-                       tmp_path / f"{step}.pt")  # fmt: skip
+            torch.save(
+                {"model_state_dict": model.state_dict(), "step": step}, tmp_path / f"{step}.pt"
+            )
         optimizer.zero_grad()
         (torch.nn.functional.mse_loss(model(x), y) / 2).backward()
         optimizer.step()
@@ -204,18 +207,21 @@ def test_data_from_tables_and_arrays(tmp_path):
     flat = relu.read_data(images, target="label", one_hot=True)
     assert flat.inputs["x"].shape == (3, 4)
     np.testing.assert_array_equal(flat.targets["y"], data.targets["y"])
-    sets = xarray.Dataset({"x": (("item", "f"), np.eye(2)), "y": (("item", "g"), np.ones((2, 1)))},
-                          {"item": ["u", "v"], "f": ["left", "right"]})  # fmt: skip
+    sets = xarray.Dataset(
+        {"x": (("item", "f"), np.eye(2)), "y": (("item", "g"), np.ones((2, 1)))},
+        {"item": ["u", "v"], "f": ["left", "right"]},
+    )
     sets.to_netcdf(tmp_path / "d.nc", engine="h5netcdf")
     named = relu.read_data(tmp_path / "d.nc")
     assert named.names["x"] == (("left", "right"), ("u", "v"))
-    for source, options, words in (
+    refused: list[tuple[object, dict[str, Any], str]] = [
         (table, {"target": "kind", "inputs": "note"}, "'note', a column of text"),
         (table.assign(a=[1, np.nan, 2]), {"target": "b"}, "'a' has 1 missing values"),
         ({"x": X}, {}, r"target names 'y', which is not an array there"),
         (images, {"one_hot": True, "target": "x"}, "one class an example"),
         (tmp_path / "no.csv", {"target": "a"}, "there is no file"),
-    ):
+    ]
+    for source, options, words in refused:
         with pytest.raises(ValueError, match=words):
             relu.read_data(source, **options)
 
@@ -237,9 +243,10 @@ def test_groups_and_examples_that_were_not_trained():
 def test_digits_at_full_size():
     """First 100 digits, 64 -> 100 -> 10, 2,000 steps of 0.1 from std 0.01, seed 0, float64.
 
-    Recorded (16 units a pathway): clock 0.106; k = 4 of 1, 2, 3, 4, 6, gap of outputs 0.0302 +-
-    0.0008 over initial weights of the gated networks, limit 0.05; the k-means route over three
-    seeds of the clustering, see below. Verdict: a gated network with four gates imitates this one.
+    Recorded, with 16 units a pathway and two initial weights of the gated networks: gap of outputs
+    at k = 1, 2, 3, 4, 6: 0.051, 0.050, 0.032, 0.0278 to 0.0303, 0.033 over three seeds of k-means
+    (within a seed +- 0.0008). Verdict: four gates imitate this network to 3 %, limit 5 %. The clock
+    is 6 % off, as checkpoints of the first drop are far apart.
     """
     digits = importlib.import_module("sklearn.datasets").load_digits()
     x, y = digits.data[:100] / 16, np.eye(10)[digits.target[:100]]
@@ -248,11 +255,23 @@ def test_digits_at_full_size():
     run = gdln.train(
         net, data, optimizer=optax.sgd(0.1), steps=2000, save_every=40, keep_models=True
     )
-    found = [
-        relu.explain(run, data, ks=(1, 2, 3, 4, 6), seeds=2, width=16, seed=seed)
-        for seed in range(3)
-    ]
-    assert found[0].rate == pytest.approx(0.1, rel=0.1)
-    print([(one.k, one.choice.gap.mean(1), one.gates.undecided) for one in found])
-    print(found[0])
-    assert found[0].k == 4
+    past = relu.history(run)
+    clock = relu.fit_clock(past, data)
+    assert clock.rate == pytest.approx(0.1, rel=0.08)
+    assert not clock.reason
+    for seed in range(2):
+        found = relu.choose_k(
+            past.run(data),
+            data,
+            learning_rate=clock.rate,
+            std=0.01,
+            key=jax.random.key(seed),
+            ks=(1, 2, 4),
+            width=16,
+            seed=seed,
+            seeds=2,
+        )
+        assert found.k == 4
+        np.testing.assert_allclose(found.gap.mean(axis=1), [0.051, 0.050, 0.029], atol=0.0025)
+        assert found.gap[2].std() < 0.002
+        assert found.modules[2].undecided < 0.2

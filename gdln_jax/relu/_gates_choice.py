@@ -148,8 +148,9 @@ def choose_k(
     check_positive(std, "std")
     check_integer(width, "width", minimum=1)
     check_integer(seeds, "seeds", minimum=1)
-    given, runs = getattr(runs, "measured", None), stacked(runs)
-    snapshots: Snapshots = runs.measured
+    every = stacked(runs)
+    given: Snapshots = runs.measured
+    runs, snapshots = every, every.measured
     possible = gate_rows(snapshots, weight="output_power", drop_dead=True).count
     ks = [k for k in ks if k <= possible]
     if not ks:
