@@ -3,7 +3,9 @@ over times or seeds, and fits into 25 lines.
 """
 
 import ast
+import re
 import runpy
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +54,37 @@ def test_learning_times(tmp_path, monkeypatch):
     found = run("learning_times", tmp_path, monkeypatch)
     assert found["found"].success
     assert np.abs(found["too_late"](found["found"].x)).max() < 1e-8
+
+
+@pytest.mark.slow
+def test_aba(tmp_path, monkeypatch, capsys):
+    run("aba", tmp_path, monkeypatch)
+    printed = capsys.readouterr().out
+    found = re.findall(r"A at t = ([\d.]+), .* B ([\d.]+), A again within ([\d.]+)", printed)
+    (first, lost, again), (_, kept, at_once) = [tuple(map(float, row)) for row in found]
+    assert lost > 1
+    assert again > first  # what B left has to be unlearned
+    assert (kept, at_once) == (0, 0)
+
+
+@pytest.mark.slow
+def test_grown_sweep(tmp_path, monkeypatch, capsys):
+    # As in a terminal; where the tests run in the background SIGINT is ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        found = run("grown_sweep", tmp_path, monkeypatch)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    went_on = capsys.readouterr().out.splitlines()
+    assert went_on[0] == "0.5 4 of 8 points"
+    assert "0.5 8 of 16 points" in went_on
+    more = found["more"]
+    assert more.sizes["seed"] == 8
+    assert found["same"].equals(more.sel(seed=found["same"].seed))
+
+
+@pytest.mark.slow
+def test_rich_or_lazy(tmp_path, monkeypatch, capsys):
+    run("rich_or_lazy", tmp_path, monkeypatch)
+    words = re.findall(r"Richness\((\w+):", capsys.readouterr().out)
+    assert words == ["rich", "between", "lazy"]
