@@ -7,15 +7,23 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 # Read when JAX and equinox are imported; processes that tests start inherit them. Programs that
-# cannot call back (equinox's checks of diffrax's arguments do) can be kept on disk, and LLVM
-# without optimisation compiles in 2/3 of the time: most programs run once.
+# cannot call back (equinox's checks of diffrax's arguments do) can be kept on disk. Most programs
+# run once, so that XLA is to compile fast: LLVM without optimisation takes 2/3 of the time, and
+# with XLA's older emitters 2/5. jaxlib 0.10 knows their flag; a flag that is not known ends the
+# process.
 os.environ.setdefault("EQX_ON_ERROR", "nan")
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0"
+    + " --xla_cpu_use_fusion_emitters=false" * version("jaxlib").startswith("0.10."),
+)
 
 import jax
 import pytest
@@ -96,11 +104,21 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(config.stash[_FOLDER], ignore_errors=True)
 
 
+_A_NOTEBOOK = 5  # slow tests take about as long as one
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Notebooks cannot carry a marker themselves, and all take more than a few seconds."""
+    """Mark notebooks, which cannot carry a marker themselves, and begin with files that take long.
+
+    Those are the files with most slow tests: quick ones at the end let workers end together.
+    """
+    slow: Counter[Path] = Counter()
     for item in items:
         if item.path.suffix == ".ipynb":
             item.add_marker("slow")
+            slow[item.path] += _A_NOTEBOOK
+        slow[item.path] += item.get_closest_marker("slow") is not None
+    items.sort(key=lambda item: -slow[item.path])
 
 
 # Every compiled program maps memory, and Linux ends a process at 65,530 maps (vm.max_map_count).

@@ -55,17 +55,25 @@ def differences(f: Callable[..., Any], cases: np.ndarray, ends: np.ndarray) -> n
     return slopes
 
 
-def assert_gradients(f: Callable[..., Any], cases: Any, zero_ends: tuple[int, ...] = ()) -> None:
-    """Compare reverse and forward mode with differences; 0 ends the domain of ``zero_ends``."""
+def assert_gradients(
+    f: Callable[..., Any], cases: Any, zero_ends: tuple[int, ...] = (), *, forward: bool = False
+) -> None:
+    """Compare reverse (and forward) mode with differences; 0 ends the domain of ``zero_ends``.
+
+    All derivatives of these functions are given in forward mode (``jax.custom_jvp``), of which JAX
+    makes reverse mode; `forward` compares both.
+    """
     cases = np.array(cases, float)
     every = tuple(range(cases.shape[1]))
     ends = np.isin(every, zero_ends) & (cases == 0)
+    modes = (jax.grad, jax.jacfwd) if forward else (jax.grad,)
 
-    def both(*x: Any) -> Any:
-        return jax.grad(f, every)(*x), jax.jacfwd(f, every)(*x)
+    def slopes(*x: Any) -> Any:
+        return [mode(f, every)(*x) for mode in modes]
 
-    backward, forward = (np.array(slopes).T for slopes in jax.jit(jax.vmap(both))(*cases.T))
-    np.testing.assert_allclose(backward, forward, rtol=1e-10, atol=1e-11)
+    backward, *rest = (np.array(found).T for found in jax.jit(jax.vmap(slopes))(*cases.T))
+    for other in rest:
+        np.testing.assert_allclose(backward, other, rtol=1e-10, atol=1e-11)
     wanted = differences(jax.jit(jax.vmap(f)), cases, ends)
     assert np.max(np.abs(backward - wanted) / (1 + np.abs(wanted))) < 1e-6
 
@@ -115,7 +123,7 @@ def test_linear_mode_gradients():
         (-1.0, 0.5, 0.3, 0.2, 1.0),
         (30.0, 0.7, 0.25, 1e-3, 1.0),
     ]
-    assert_gradients(exact.linear_mode, cases, zero_ends=(2,))
+    assert_gradients(exact.linear_mode, cases, zero_ends=(2,), forward=True)
 
 
 def test_linear_mode_limits_and_rest():
@@ -184,9 +192,10 @@ def test_linear_time_never_reached_is_inf_with_gradient_0():
 def test_second_derivatives_are_right():
     args = (3.0, 0.7, 0.25, 0.01)
     hessian = np.array(jax.jit(jax.hessian(exact.linear_mode, argnums=(0, 1, 2, 3)))(*args))
+    slope = jax.jit(jax.vmap(jax.grad(exact.linear_mode, argnums=(0, 1, 2, 3))))
     for i in range(4):
-        slope = jax.jit(jax.vmap(jax.grad(exact.linear_mode, argnums=i)))
-        wanted = differences(slope, np.array([args]), np.zeros((1, 4), bool))[0]
+        row = lambda *x, i=i: slope(*x)[i]  # noqa: E731
+        wanted = differences(row, np.array([args]), np.zeros((1, 4), bool))[0]
         assert np.max(np.abs(hessian[i] - wanted) / (1 + np.abs(wanted))) < 1e-6
 
 
@@ -204,8 +213,8 @@ def test_unbalanced_mode_solves_the_ode_of_both_weights():
         return jnp.array([w[1], w[0]]) * gap
 
     start = jnp.stack([jnp.array(w1), jnp.array(w2)], axis=1)
-    wanted = jax.vmap(partial(solve, velocity))(start, jnp.array(t), (s, d))
-    got = exact.unbalanced_mode(t * 1.7, s, d, w1, w2, 1.7)
+    wanted = jax.jit(jax.vmap(partial(solve, velocity)))(start, jnp.array(t), (s, d))
+    got = jax.jit(exact.unbalanced_mode)(t * 1.7, s, d, w1, w2, 1.7)
     np.testing.assert_allclose(got, wanted[:, 0] * wanted[:, 1], rtol=0, atol=1e-9)
     moving = np.abs(got - s / d) > 1e-6  # else its time is lost in the rounding of w
     error = np.abs(exact.unbalanced_mode_time(got, s, d, w1, w2) - t)[moving]
@@ -245,7 +254,7 @@ def test_unbalanced_time_gradients_and_levels_never_reached():
         (0.3, 0.7, 0.25, -0.5, 0.3),
         (-1.0, -0.7, 0.25, 0.2, 0.3),
     ]
-    assert_gradients(exact.unbalanced_mode_time, cases)
+    assert_gradients(exact.unbalanced_mode_time, cases, forward=True)
     never = [(3.0, 0.7, 0.25, 0.1, 0.2), (0.1, 0.7, 0.25, -0.2, 0.2), (0.1, 0.7, 0.25, 0.0, 0.0)]
     for args in never:
         assert exact.unbalanced_mode_time(*args) == jnp.inf
@@ -332,11 +341,10 @@ def test_margin_crossover(reference):
 
 @pytest.mark.slow
 def test_margin_crossover_gradients():
-    f = jax.jit(exact.margin_crossover)
-    for argument, x, h in ((0, (1e-3, 0.2), 1e-7), (1, (1e-3, 0.2), 1e-6)):
-        step = np.eye(2)[argument] * h
-        wanted = (f(*(x + step)) - f(*(np.array(x) - step))) / (2 * h)
-        got = jax.grad(f, argnums=argument)(*x)
+    f = jax.jit(jax.value_and_grad(exact.margin_crossover, argnums=(0, 1)))
+    x = np.array([1e-3, 0.2])
+    for got, step in zip(f(*x)[1], np.diag([1e-7, 1e-6]), strict=True):
+        wanted = (f(*(x + step))[0] - f(*(x - step))[0]) / (2 * step.max())
         assert abs(got - wanted) < 1e-6 * (1 + abs(wanted))
 
 
@@ -381,8 +389,9 @@ def routing_velocity(x, p):
 
 def test_routing_mode_solves_eq_15_in_every_regime():
     t, s, d, b0, m, c = np.array(list(ROUTING.values())).T
-    wanted = jax.vmap(partial(solve, routing_velocity))(jnp.array(b0), jnp.array(t), (s, d, m, c))
-    got = exact.routing_mode(1.7 * t, s, d, b0, m, 1.7, c=c)
+    solved = jax.jit(jax.vmap(partial(solve, routing_velocity)))
+    wanted = solved(jnp.array(b0), jnp.array(t), (s, d, m, c))
+    got = jax.jit(exact.routing_mode)(1.7 * t, s, d, b0, m, 1.7, c=c)
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-9)
 
 
@@ -426,6 +435,9 @@ def test_routing_time_is_the_sum_over_roots_of_science_4():
         assert abs(exact.routing_time(b, s, d, b0, m, c=c) - np.sum(terms).real) < 1e-9
 
 
+HALF_TRACE = {"half_trace": 30.5}
+
+
 @pytest.mark.slow
 def test_routing_reference(reference):
     entry = reference["exact"]["routing_M7_B0_0.2"]
@@ -433,20 +445,24 @@ def test_routing_reference(reference):
     one, three = entry["mode_1_B2"], entry["mode_3_B2"]
     t = np.array([*one["t"], *three["t"], np.inf])
     strengths = np.repeat(s[[0, 2, 0]], [len(one["t"]), len(three["t"]), 1])
-    *found, b2 = np.asarray(exact.routing_mode(t, strengths, 0.25, 0.2, 7, c=0.24))
+    *found, b2 = np.asarray(routing(t, strengths, 0.25, 0.2, 7.0, 0.24))
     np.testing.assert_allclose(found, [*one["B2"], *three["B2"]], rtol=0, atol=2e-11)
     times, fractions = entry["loss"]["t"], entry["time_to_fraction_of_L0"]
     t = np.array([*times, *fractions.values()], float)
-    loss = exact.routing_loss(t, s, 0.25, 0.2, 7, c=0.24)
+
+    @jax.jit
+    def losses(t: Any) -> Any:
+        # All of the target is explained: half its variance is the default.
+        return [exact.routing_loss(t, s, 0.25, 0.2, 7, c=0.24, **k) for k in ({}, HALF_TRACE)]
+
+    loss, given = losses(t)
     np.testing.assert_allclose(loss[: len(times)], entry["loss"]["L"], rtol=0, atol=5e-11)
     np.testing.assert_allclose(loss[len(times) :] / loss[0], [*map(float, fractions)], rtol=1e-6)
-    # All of the target is explained: half its variance is the default.
-    given = exact.routing_loss(t, s, 0.25, 0.2, 7, c=0.24, half_trace=30.5)
     np.testing.assert_allclose(given, loss, rtol=0, atol=1e-12)
     ratio = b2 / np.sqrt((b2**2 + 0.24) / 7)
     np.testing.assert_allclose(ratio, entry["final_ratio_B2_B1_mode_1"], rtol=1e-8)
     levels = [reference["exact"]["routing_C0"][f"t_B2_{n}"] for n in (1, 4)]
-    got = exact.routing_time(np.array([1.0, 4.0]), s[0], 0.25, 0.2, 7)
+    got = routing_inverse(np.array([1.0, 4.0]), s[0], 0.25, 0.2, 7.0, 0.0)
     np.testing.assert_allclose(got, levels, rtol=1e-8)
 
 
@@ -483,8 +499,9 @@ def test_routing_second_derivative_in_the_start():
     def f(b0):
         return routing(5.0, 0.7, 0.25, b0, 7.0, 0.24)
 
-    wanted = (jax.grad(f)(0.2 + 1e-5) - jax.grad(f)(0.2 - 1e-5)) / 2e-5
-    np.testing.assert_allclose(jax.jacfwd(jax.grad(f))(0.2), wanted, rtol=1e-7)
+    slopes = jax.jit(jax.value_and_grad(jax.grad(f)))
+    wanted = (slopes(0.2 + 1e-5)[0] - slopes(0.2 - 1e-5)[0]) / 2e-5
+    np.testing.assert_allclose(slopes(0.2)[1], wanted, rtol=1e-7)
 
 
 def test_routing_never_reached():
@@ -506,10 +523,8 @@ def test_routing_never_reached():
 @pytest.mark.slow
 def test_routing_vmap_equals_broadcast_equals_loop():
     t, b0 = np.linspace(0, 20, 5), np.array([0.1, 0.2, 3.0])
-    table = exact.routing_mode(t[:, None], 0.7, 0.25, b0, 7, c=0.1)
-    mapped = jax.vmap(
-        lambda t: jax.vmap(lambda b: exact.routing_mode(t, 0.7, 0.25, b, 7, c=0.1))(b0)
-    )
+    table = routing(t[:, None], 0.7, 0.25, b0, 7.0, 0.1)
+    mapped = jax.vmap(lambda t: jax.vmap(lambda b: routing(t, 0.7, 0.25, b, 7.0, 0.1))(b0))
     np.testing.assert_allclose(mapped(t), table, rtol=1e-14)
     loop = [[routing(a, 0.7, 0.25, b, 7.0, 0.1) for b in b0] for a in t]
     np.testing.assert_allclose(np.array(loop), table, rtol=1e-13)
@@ -522,8 +537,8 @@ def test_sharing_solves_eq_16_17_and_meets_the_reference(reference):
         gap = s - b[1] * b[0] ** 2 * d
         return jnp.array([2.0 / m**2 * b[1] * b[0] * gap, p / m**2 * b[0] ** 2 * gap])
 
-    wanted = solve(velocity, jnp.array([b0, b0]), t, None)
-    b1, b2 = exact.sharing_mode(1.7 * t, s, d, b0, 10, 4, 1.7)
+    wanted = jax.jit(lambda t: solve(velocity, jnp.array([b0, b0]), t, None))(t)
+    b1, b2 = jax.jit(exact.sharing_mode)(1.7 * t, s, d, b0, 10.0, 4.0, 1.7)
     np.testing.assert_allclose([b1, b2], wanted, rtol=0, atol=1e-10)
     strengths = np.array([np.sqrt(185), np.sqrt(41), 3]) / 4
     for paths in (1, 100):
@@ -535,15 +550,18 @@ def test_sharing_solves_eq_16_17_and_meets_the_reference(reference):
 @pytest.mark.slow
 def test_sharing_gradients():
     case = (60.0, 0.9, 0.25, 0.2, 10.0, 4.0, 1.2)
-    assert_gradients(lambda *x: exact.sharing_mode(*x).product, [case])
     # Where B1 is a root of 0: a mode that starts at 0, and one that has decayed to 0.
-    rows = jnp.array([(2, 1, 1, 0, 4, 4, 1), (jnp.inf, -1, 1, 0.5, 4, 1, 1)])
+    rows = jnp.array([case, (2, 1, 1, 0, 4, 4, 1), (jnp.inf, -1, 1, 0.5, 4, 1, 1)])
 
     def parts(x: Any) -> Any:
         mode = exact.sharing_mode(*x)
-        return jnp.stack([mode.b1, mode.product])
+        return jnp.stack([mode.product, mode.b1])
 
-    assert np.isfinite(jax.jit(jax.vmap(jax.jacrev(parts)))(rows)).all()
+    slopes = np.asarray(jax.jit(jax.vmap(jax.jacrev(parts)))(rows))
+    assert np.isfinite(slopes).all()
+    product = jax.jit(jax.vmap(lambda *x: exact.sharing_mode(*x).product))
+    wanted = differences(product, np.array([case]), np.zeros((1, 7), bool))[0]
+    assert np.max(np.abs(slopes[0, 0] - wanted) / (1 + np.abs(wanted))) < 1e-6
 
 
 def test_sharing_times_go_as_paths_to_minus_two_thirds_when_balanced():

@@ -20,9 +20,8 @@ pytestmark = pytest.mark.slow
 
 
 def test_four_devices_give_the_bits_of_one_for_descent_and_1e_5_for_the_flow(tmp_path):
-    child = python(
-        "devices", tmp_path, XLA_FLAGS="--xla_force_host_platform_device_count=4"
-    )  # fmt: skip
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4"
+    child = python("devices", tmp_path, XLA_FLAGS=flags)
     out, error = child.communicate(timeout=200)
     assert child.returncode == 0, error
     found = json.loads(out.splitlines()[-1])
