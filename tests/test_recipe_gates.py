@@ -55,7 +55,7 @@ def test_the_picture(runs):
 
 @pytest.mark.slow
 def test_the_part_on_learned_gates(runs):
-    found = learning.simulate(8, 0, short=True)
+    found = learning.simulate(24, 0, short=True)
     checks, numbers = learning.check(found)
     assert all(check.passed for check in checks)
     assert "the faster gating at 6 of 6 margins" in learning.finding(found, numbers)

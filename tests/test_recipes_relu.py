@@ -26,14 +26,6 @@ NAMES = {
     "depth": depth,
 }  # fmt: skip
 SIMULATE = {"more-contexts": "simulate_all"}
-# Other than the quick sizes: steps four times H's, which move the curves by less than a seed does.
-SHORT: dict[str, dict[str, Any]] = {
-    "linear": {"seeds": 2},
-    "margin": {"seeds": 3, "deltas": (0.0, 0.2, 0.8, 0.85, 0.9, 1.2)},
-    "contexts": {"learning_rate": 4e-3, "steps": 2000},
-    "more-contexts": {"learning_rate": 4e-3, "steps": 2000},
-    "depth": {"learning_rate": 2e-3, "steps": 15_000},
-}
 
 
 # ------------------------------------------------------------------ initial values of contexts
@@ -190,13 +182,13 @@ def test_what_cannot_be_taken_is_refused_with_the_remedy(name: str, change: dict
 # ------------------------------------------------------------------ quick sizes, run once
 @pytest.fixture(scope="module")
 def quick() -> Callable[[str], tuple[Any, Any]]:
-    """Recipe -> (options, runs) of its quick size, with fewer steps."""
+    """Recipe -> (options, runs) of its quick size."""
     done: dict[str, tuple[Any, Any]] = {}
 
     def get(name: str) -> tuple[Any, Any]:
         if name not in done:
             room = NAMES[name]
-            options = room.Options(**{**room.QUICK, **SHORT[name]})
+            options = room.Options(**room.QUICK)
             done[name] = options, getattr(room, SIMULATE.get(name, "simulate"))(options)
         return done[name]
 
