@@ -46,6 +46,15 @@ def test_optimisers_page(capsys):
     assert "rounding shows at step None" in printed
     assert "3 classes" in printed or "2 classes" in printed
     assert scope["shared"].losses[-1] < 1e-3 * scope["shared"].losses[0]
+    # Which optimiser finds shared structure: the pathways' race, and none between equal steps.
+    errors = list(scope["zero_shot"].values())
+    assert max(errors[:2]) < 1e-4
+    assert np.abs(np.array(errors[2:]) - 0.25).max() < 1e-3
+    assert "law of the sign flow: 0.25" in printed
+    assert "kept: [2.4 1.4 0.4 0. ]" in printed
+    assert "lost beyond decay 0.4725, from 0.25" in printed
+    assert scope["late"] == pytest.approx(scope["law"], abs=0.01)
+    assert "half learned after 93 steps, the flow says 79" in printed
 
 
 @pytest.mark.slow

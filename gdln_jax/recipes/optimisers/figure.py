@@ -13,7 +13,7 @@ from gdln_jax.plot import COLOURS
 from gdln_jax.recipes._core.declare import Numbers
 from gdln_jax.recipes.optimisers import LAWS
 
-BLUE, RED, FAINT = (COLOURS[name] for name in ("trained", "random", "faint"))
+BLUE, RED, FAINT = COLOURS["trained"], COLOURS["random"], "0.5"
 _COLOURS = (BLUE, "#56B4E9", RED, COLOURS["untrained"], COLOURS["other"], COLOURS["shared"], FAINT)
 _LABELS = ("gradient descent", "heavy ball", "Muon, polar", "Newton–Schulz", "G/|G|")
 _LABELS += ("Adam, 8 and 3", "Adam, 5 and 5")
