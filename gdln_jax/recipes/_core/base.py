@@ -1,14 +1,13 @@
 """Base data of a recipe: scikit-learn's digits or the user's file, checked, whitened, condensed.
 
 Whitening makes Sigma^x the identity, so that it shares its frame with any Sigma^yx and the closed
-forms apply (d = 1). Condensing keeps the second moments exactly (SCIENCE 3), which is all that a
+forms apply (d = 1). Condensing keeps the second moments exactly, which is all that a
 gated linear network with squared error can see.
 """
 
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -48,17 +47,20 @@ class Base:
 
 
 def load_base(source: str | Path) -> Base:
-    """The base data called `source`: `"digits"`, or a file FILE.npz with arrays x and y.
+    """Load the base data called `source`: `"digits"`, or a file FILE.npz with arrays x and y.
 
     Raises:
         OptionError: says what is wrong with the file or its arrays, and what is expected.
     """
     if str(source) == "digits":
-        return _digits()
+        from sklearn.datasets import load_digits
+
+        images, labels = (np.asarray(a) for a in load_digits(return_X_y=True))
+        return Base(images / 16.0, np.eye(10)[labels], "scikit-learn's digits")  # pixels are 0..16
     path = Path(source)
     if path.suffix != ".npz":
         raise OptionError(f"base {str(source)!r} is neither 'digits' nor a file FILE.npz")
-    x, y = (_array(path, name, value) for name, value in _read(path).items())
+    x, y = (_array(path, name, value) for name, value in zip("xy", _read(path), strict=True))
     if len(x) != len(y):
         raise OptionError(
             f"{path}: x has {len(x)} examples and y has {len(y)}; both are (examples, features)"
@@ -66,28 +68,19 @@ def load_base(source: str | Path) -> Base:
     return Base(x, y, str(path.name))
 
 
-def _digits() -> Base:
-    from sklearn.datasets import load_digits
-
-    images, labels = load_digits(return_X_y=True)
-    images, labels = np.asarray(images), np.asarray(labels)
-    return Base(images / 16.0, np.eye(10)[labels], "scikit-learn's digits")  # pixels are 0..16
-
-
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         with path.open("rb") as handle:
             if not zipfile.is_zipfile(handle):
-                raise OptionError(f"{path} cannot be read: it is not an .npz archive")
+                raise ValueError("it is not an .npz archive")
             handle.seek(0)
             file = np.load(handle, allow_pickle=False)
-            missing = [name for name in ("x", "y") if name not in file.files]
-            if missing:
+            if missing := [name for name in ("x", "y") if name not in file.files]:
                 raise OptionError(
                     f"{path} has no array {missing[0]!r}; it has {sorted(file.files)};"
                     " expected are x (n, d) and y (n, k)"
                 )
-            return {"x": file["x"], "y": file["y"]}
+            return file["x"], file["y"]
     except FileNotFoundError:
         raise OptionError(f"there is no file {path}") from None
     except OptionError:
@@ -99,16 +92,18 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _array(path: Path, name: str, value: np.ndarray) -> np.ndarray:
-    """The array `name` of the file as float64 (n, width), or what is wrong with it."""
-    wanted = f"{path}: {name} must be a real array (examples, features)"
+    """The array `name` of the file as float64 (n, width)."""
+    trouble = ""
     if value.dtype.kind not in "biuf":
-        raise OptionError(f"{wanted}, its type is {value.dtype}")
-    if value.ndim != 2 or 0 in value.shape:
+        trouble = f"its type is {value.dtype}"
+    elif value.ndim != 2 or 0 in value.shape:
         hint = "; write labels as one-hot rows" if value.ndim == 1 and name == "y" else ""
-        raise OptionError(f"{wanted}, its shape is {value.shape}{hint}")
-    if not np.isfinite(value).all():
+        trouble = f"its shape is {value.shape}{hint}"
+    elif not np.isfinite(value).all():
         row, column = np.argwhere(~np.isfinite(value))[0]
-        raise OptionError(f"{wanted}, its entry [{row}, {column}] is {value[row, column]}")
-    if not value.any():
-        raise OptionError(f"{wanted}, all its entries are 0: there is nothing to learn")
+        trouble = f"its entry [{row}, {column}] is {value[row, column]}"
+    elif not value.any():
+        trouble = "all its entries are 0: there is nothing to learn"
+    if trouble:
+        raise OptionError(f"{path}: {name} must be a real array (examples, features), {trouble}")
     return value.astype(np.float64)

@@ -14,7 +14,8 @@ Progress = Callable[[float, str], None]
 # What checks, text and figure quote: numbers, texts, and arrays for the figure.
 Numbers = dict[str, Any]
 _Value = TypeVar("_Value")
-_Limit = float | int | None
+_Number = float | int
+_Limit = _Number | None
 
 
 def silent(fraction: float, doing: str) -> None:
@@ -31,15 +32,15 @@ class _Range:
     most: _Limit
     below: _Limit
 
-    def holds(self, value: float | int) -> bool:
-        """Whether `value` is inside."""
-        return (
-            math.isfinite(value)
-            and (self.least is None or value >= self.least)
-            and (self.above is None or value > self.above)
-            and (self.most is None or value <= self.most)
-            and (self.below is None or value < self.below)
+    def holds(self, value: _Number) -> bool:
+        """Whether `value` is finite and inside."""
+        low = (self.least is None or value >= self.least) and (
+            self.above is None or value > self.above
         )
+        high = (self.most is None or value <= self.most) and (
+            self.below is None or value < self.below
+        )
+        return math.isfinite(value) and low and high
 
     def __str__(self) -> str:
         named = ("at least", self.least), ("above", self.above), ("at most", self.most)
@@ -103,8 +104,8 @@ class Criterion:
     id: str
     kind: Kind
     name: str
-    low: float | int
-    high: float | int
+    low: _Number
+    high: _Number
     basis: str
     detail: str = ""
     needs: str = ""
@@ -112,64 +113,37 @@ class Criterion:
     @property
     def limit(self) -> str:
         """The interval as text."""
-        if self.low == 0:
-            return f"at most {self.high:.4g}"
         if math.isinf(self.high):
             return f"at least {self.low:.6g}"
+        if self.low == 0:
+            return f"at most {self.high:.4g}"
         return f"{self.low:.6g} to {self.high:.6g}"
 
     def check(self, numbers: Numbers) -> Check:
         """Apply the criterion to the number of its name."""
         value = float(numbers[self.id])
-        return Check(
-            name=self.name,
-            value=value,
-            limit=self.limit,
-            passed=math.isfinite(value) and self.low <= value <= self.high,
-            detail=self.detail.format_map(numbers),
-            id=self.id,
-            kind=self.kind,
-            low=float(self.low),
-            high=float(self.high),
-            basis=self.basis,
-        )
+        passed = math.isfinite(value) and self.low <= value <= self.high
+        low, high, detail = float(self.low), float(self.high), self.detail.format_map(numbers)
+        known = (self.id, self.kind, low, high, self.basis)
+        return Check(self.name, value, self.limit, passed, detail, *known)
 
 
 def exact(
-    key: str,
-    name: str,
-    limit: float | int,
-    basis: str = "solver and rounding",
-    *,
-    detail: str = "",
-    needs: str = "",
+    key: str, name: str, limit: _Number, basis: str = "rounding", detail: str = "", needs: str = ""
 ) -> Criterion:
     """Declare an identity: a distance, never negative, of at most `limit`."""
     return Criterion(key, "exact", name, 0.0, limit, basis, detail, needs)
 
 
 def reference(
-    key: str,
-    name: str,
-    limit: float | int,
-    basis: str = "digits given",
-    *,
-    detail: str = "",
-    needs: str = "",
+    key: str, name: str, limit: _Number, basis: str = "digits", detail: str = "", needs: str = ""
 ) -> Criterion:
     """Declare a distance from an independent value, of at most `limit`."""
     return Criterion(key, "reference", name, 0.0, limit, basis, detail, needs)
 
 
 def statistical(
-    key: str,
-    name: str,
-    low: float | int,
-    high: float | int,
-    basis: str,
-    *,
-    detail: str = "",
-    needs: str = "",
+    key: str, name: str, low: _Number, high: _Number, basis: str, detail: str = "", needs: str = ""
 ) -> Criterion:
     """Declare an interval for a number of random networks."""
     return Criterion(key, "statistical", name, low, high, basis, detail, needs)

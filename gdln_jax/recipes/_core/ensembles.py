@@ -1,9 +1,4 @@
-"""Many networks by gradient descent in one program, and how far they are from a theory's curve.
-
-The recipes on ReLU networks (H) share this. H's loss is a sum over examples: `loss_scale` times the
-mean of SCIENCE 1. Its learning rate and time belong to that loss, so that lr_mean = loss_scale lr
-and t = lr step in units of H's tau, exactly; strengths and variances carry the same factor.
-"""
+"""Many networks by gradient descent in one program, and how far they are from a curve."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import Array
 
 from gdln_jax import STATUS, Trajectory, train
 from gdln_jax.recipes._core.options import OptionError
@@ -21,6 +17,9 @@ SUM_NOTE = (
     "E19: H's loss sums over the examples; L here is loss_scale times the mean, and time is the "
     "learning rate of that loss times the number of steps (tau = 1), exactly."
 )
+
+
+Measure = Callable[[Any], Any] | None
 
 
 def keys(seed: int, count: int) -> jax.Array:
@@ -40,7 +39,7 @@ def descend(
     steps: int,
     save_every: int,
     *,
-    measure: Callable[[Any], Any] | None = None,
+    measure: Measure = None,
     keep_models: bool = False,
     what: str = "network",
 ) -> Trajectory:
@@ -65,24 +64,11 @@ def descend(
 
 @eqx.filter_jit
 def _program(
-    nets: Any,
-    data: Any,
-    rate: Any,
-    steps: int,
-    save_every: int,
-    measure: Callable[[Any], Any] | None,
-    keep_models: bool,
+    nets: Any, data: Any, rate: Array, steps: int, save_every: int, measure: Measure, models: bool
 ) -> Trajectory:
     def run(net: Any) -> Trajectory:
-        return train(
-            net,
-            data,
-            optimizer=optax.sgd(rate),
-            steps=steps,
-            save_every=save_every,
-            measure=measure,
-            keep_models=keep_models,
-        )
+        often = {"steps": steps, "save_every": save_every, "keep_models": models}
+        return train(net, data, optimizer=optax.sgd(rate), measure=measure, **often)
 
     return eqx.filter_vmap(run)(nets)
 

@@ -3,11 +3,12 @@
 A wrong key, type or choice is an `OptionError` that says what is accepted. Imports nothing heavy.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,58 +104,47 @@ def _name(kind: Any) -> str:
     return "none" if kind is type(None) else getattr(kind, "__name__", str(kind))
 
 
-def _read(key: str, value: Any, kind: Any) -> Any:
+def _read(key: str, value: object, kind: Any) -> object:
     """`value` as a `kind`, or an `OptionError` that names the option, the type and the value."""
     try:
-        return _as_text(value, kind) if isinstance(value, str) else _as_value(value, kind)
-    except (ValueError, TypeError, OverflowError):
+        return _as(value, kind)
+    except (ValueError, TypeError, OverflowError, KeyError):
         raise OptionError(f"option {key} takes {_name(kind)}, got {value!r}") from None
 
 
-def _as_text(text: str, kind: Any) -> Any:
+def _as(value: object, kind: Any) -> object:
+    """`value` as a `kind`: a text is read, anything else must be of the kind already."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Literal:
-        return _as_choice(text, arguments)
+        for choice in arguments:
+            if value in (choice, str(choice)):
+                return choice
+        raise ValueError(value)
     if origin in (types.UnionType, typing.Union):
-        return _first(text, arguments)
+        # None before all others, str after them.
+        for one in sorted(arguments, key=lambda kind: (kind is str, kind is not type(None))):
+            with contextlib.suppress(ValueError, TypeError):
+                return _as(value, one)
+        raise TypeError(value)
     if origin is tuple:
-        parts = [part.strip() for part in text.strip("()[] ").split(",") if part.strip()]
-        kinds = arguments[:1] * len(parts) if Ellipsis in arguments else arguments
-        return tuple(_as_text(part, one) for part, one in zip(parts, kinds, strict=True))
-    if kind is bool:
-        return _as_bool(text)
-    if kind is type(None):
-        return _as_none(text)
-    if kind is int:
-        return _as_int(text)
-    if kind in (float, str, Path):
-        return kind(text)
-    raise TypeError(kind)
-
-
-def _as_choice(text: str, choices: tuple[Any, ...]) -> Any:
-    for choice in choices:
-        if str(choice) == text:
-            return choice
-    raise ValueError(text)
-
-
-def _first(text: str, kinds: tuple[Any, ...]) -> Any:
-    """`text` as the first kind that takes it; None before all others, `str` after them."""
-    for kind in sorted(kinds, key=lambda kind: (kind is str, kind is not type(None))):
-        try:
-            return _as_text(text, kind)
-        except (ValueError, TypeError):
-            continue
-    raise ValueError(text)
+        if isinstance(value, str):
+            value = [part.strip() for part in value.strip("()[] ").split(",") if part.strip()]
+        if not isinstance(value, list | tuple):
+            raise TypeError(value)
+        kinds = arguments[:1] * len(value) if Ellipsis in arguments else arguments
+        return tuple(_as(part, one) for part, one in zip(value, kinds, strict=True))
+    if isinstance(value, str):
+        return _READ[kind](value)
+    number = kind is float and isinstance(value, int | float)
+    if (isinstance(value, bool) and kind is not bool) or not (number or isinstance(value, kind)):
+        raise TypeError(value)
+    return value
 
 
 def _as_bool(text: str) -> bool:
-    if text.lower() in _TRUE:
-        return True
-    if text.lower() in _FALSE:
-        return False
-    raise ValueError(text)
+    if text.lower() not in _TRUE | _FALSE:
+        raise ValueError(text)
+    return text.lower() in _TRUE
 
 
 def _as_none(text: str) -> None:
@@ -169,29 +159,11 @@ def _as_int(text: str) -> int:
     return int(text) if text.lstrip("+-").isdigit() else int(number)
 
 
-def _as_value(value: Any, kind: Any) -> Any:
-    """A value that is no text, from Python: it must already have the type of its field."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is typing.Literal:
-        good = value in arguments
-    elif origin in (types.UnionType, typing.Union):
-        good = any(_accepts(value, one) for one in arguments)
-    else:
-        good = _accepts(value, kind)
-    if not good:
-        raise TypeError(value)
-    return tuple(value) if origin is tuple else value
-
-
-def _accepts(value: Any, kind: Any) -> bool:
-    origin = typing.get_origin(kind)
-    if origin is tuple:
-        inner = [one for one in typing.get_args(kind) if one is not Ellipsis]
-        return isinstance(value, list | tuple) and all(
-            any(_accepts(item, one) for one in inner) for item in value
-        )
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return kind is Any or isinstance(value, origin or kind)
+_READ: dict[Any, Callable[[str], object]] = {
+    bool: _as_bool,
+    type(None): _as_none,
+    int: _as_int,
+    float: float,
+    str: str,
+    Path: Path,
+}

@@ -117,18 +117,10 @@ def _picture(figure: Figure, **options: Any) -> bytes:
 def _drawn(result: Result) -> Figure:
     figure = result.figure() if callable(result.figure) else result.figure
     if not result.passed:
-        failed = [check.name for check in result.checks if not check.passed]
-        figure.text(
-            0.5,
-            0.995,
-            f"{FAILED}: {', '.join(failed) or 'there are none'}",
-            ha="center",
-            va="top",
-            color="white",
-            weight="bold",
-            wrap=True,
-            bbox={"facecolor": "red", "edgecolor": "none"},
-        )
+        failed = ", ".join(check.name for check in result.checks if not check.passed)
+        text = f"{FAILED}: {failed or 'there are none'}"
+        look = {"ha": "center", "va": "top", "color": "white", "weight": "bold", "wrap": True}
+        figure.text(0.5, 0.995, text, bbox={"facecolor": "red", "edgecolor": "none"}, **look)
     return figure
 
 
@@ -158,13 +150,8 @@ def _plain(value: Any) -> Any:
 
 
 def _data(result: Result, record: dict[str, Any]) -> bytes:
-    data = result.data.assign_attrs(
-        {
-            key: value if isinstance(value, str) else json.dumps(value)
-            for key, value in record.items()
-        }
-    )
-    return bytes(data.to_netcdf(engine="h5netcdf"))
+    texts = {key: x if isinstance(x, str) else json.dumps(x) for key, x in record.items()}
+    return bytes(result.data.assign_attrs(texts).to_netcdf(engine="h5netcdf"))
 
 
 def _markdown(result: Result, record: dict[str, Any]) -> str:

@@ -179,8 +179,7 @@ def measure(o: Options, data: xr.Dataset) -> Numbers:
     """All numbers that checks, text and figure quote."""
     numbers: Numbers = {}
     for kind in KINDS:
-        names = [str(name) for name in data if str(name).startswith(kind)]
-        v = {name.removeprefix(f"{kind}_"): data[name].values for name in names}
+        v = {str(n).removeprefix(f"{kind}_"): data[n].values for n in data if kind in str(n)}
         known = np.array(REFERENCE_WEIGHTS[kind])
         # Along the limit's direction the mode a(t); nothing beside it.
         direction = v["limit"] / np.linalg.norm(v["limit"], axis=1)[:, None]
