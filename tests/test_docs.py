@@ -64,7 +64,9 @@ def test_reduction_page(capsys):
     assert "Reduction(4 modes, 3 path groups, diagonal, residual " in printed
     assert scope["reduction"].residual < 1e-12
     # Who learns which mode: the direct edge the weak ones, the shared layer the strong one.
-    direct, shared = (scope["product"][name][-1] for name in ("reflex", "through shared"))
+    direct, shared = (
+        scope["pathways"][name][-1] for name in ("eye->response", "eye->shared->response")
+    )
     share = direct / (direct + shared)
     assert np.all(share[2:] > 0.9)
     assert share[0] < 0.5
@@ -209,3 +211,18 @@ def test_formulas_become_mathml(pages):
     assert html.startswith("a <math")
     assert "arithmatex" not in html
     assert "&#x003C4;" in html
+
+
+@pytest.mark.slow
+def test_pictures_page(tmp_path, monkeypatch, capsys):
+    """The pictures of the page are those that its blocks draw, run in docs/pictures."""
+    monkeypatch.chdir(tmp_path)
+    scope = run("pictures")
+    assert "Pathways(1 pathways x 101 times x 8 modes, batch (8,), projected" in (
+        capsys.readouterr().out
+    )
+    assert scope["swept"].attrs["failed_points"] == 0
+    text = (DOCS / "pictures.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"\(pictures/(\w+\.png)\)", text))
+    assert shown == {path.name for path in tmp_path.glob("*.png")}
+    assert shown == {path.name for path in (DOCS / "pictures").glob("*.png")}

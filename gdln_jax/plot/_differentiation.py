@@ -211,7 +211,7 @@ def _map(ax: Axes, points: np.ndarray, names: Sequence[str]) -> None:
         ax.plot(*places[:, k].T, color=COLOURS["faint"], linewidth=1.0)
     ax.plot(*places[-1].T, "o", color=COLOURS["trained"], markersize=3.5, zorder=3)
     PointLabels(ax, places[-1], names, ["black"] * len(names), avoid=places.reshape(-1, 2))
-    reach = 1.3 * (float(np.abs(places).max()) or 1.0)
+    reach = 1.4 * (float(np.abs(places).max()) or 1.0)
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
     ax.set_xlabel(f"principal axis 1 ({share[0]:.0%})")
     ax.set_ylabel(f"principal axis 2 ({share[1]:.0%})")

@@ -14,8 +14,11 @@ from matplotlib.typing import ColorType
 
 from gdln_jax.plot._text import check_text
 
-# Points: size of the letters, distance from what they name, and beyond which a line joins both.
-_SIZE, _APART, _NEAR = 7.0, 4.0, 8.0
+# Points: size of the letters, distance from what they name, without and with a line between them,
+# and beyond which distance a point's name has such a line.
+_SIZE, _APART, _ASIDE, _NEAR = 7.0, 4.0, 11.0, 8.0
+# Directions from a point in which its name is tried, in 16ths of a turn: level ones first.
+_TURNS = (0, 2, -2, 4, -4, 6, -6, 8, 1, -1, 3, -3, 5, -5, 7, -7)
 # Lines of text are this much higher than their letters.
 _LEADING = 1.12
 
@@ -83,12 +86,21 @@ class EndLabels(_Labels):
         ends = np.clip(self._pixels(), box.min, box.max)
         gap = _LEADING * max(text.get_window_extent(renderer).height for text in self.texts)
         heights = spread(ends[:, 1], gap, box.y0, box.y1)
+        # One line to each, or none at all, so that names stand below one another.
+        moved = bool(np.any(np.abs(heights - ends[:, 1]) > 0.5 * gap))
+        x = box.x1 + unit * (_ASIDE if moved else _APART)
         for text, line, end, y in zip(self.texts, self.lines, ends, heights, strict=True):
-            moved = abs(y - end[1]) > 0.5 * gap
-            x = box.x1 + unit * (2.5 * _APART if moved else _APART)
             text.set_position((x, y))
-            ways = ([end[0] + unit, x - unit], [end[1], y]) if moved else ([], [])
-            line.set_data(*ways)
+            line.set_data(*(([end[0] + unit, x - unit], [end[1], y]) if moved else ([], [])))
+
+    def get_window_extent(self, renderer: RendererBase | None = None) -> Bbox:
+        """As if there were lines, since whether there are depends on the size of the axes."""
+        box, figure = super().get_window_extent(renderer), self.get_figure(root=True)
+        assert self.axes is not None
+        assert figure is not None
+        widest = max(text.get_window_extent(renderer).width for text in self.texts)
+        right = self.axes.bbox.x1 + _ASIDE * figure.dpi / 72 + widest
+        return Bbox.from_extents(box.x0, box.y0, right, box.y1)
 
 
 class PointLabels(_Labels):
@@ -121,12 +133,13 @@ class PointLabels(_Labels):
             spots = [
                 (away, _beside(point, size.width, size.height, away * unit, angle))
                 for away in (_APART, 8.0, 13.0, 20.0, 28.0, 38.0)
-                for angle in np.pi / 4 * np.array([0, 1, -1, 2, -2, 3, -3, 4])
+                for angle in np.pi / 8 * np.array(_TURNS)
             ]
             free = [spot for spot in spots if not any(map(spot[1].overlaps, (*taken, *dots)))]
             within = [spot for spot in free if _contains(self.axes.bbox, spot[1])]
             clear = [spot for spot in within if not _inside(ways, spot[1]).any()]
-            away, box = [*clear, *within, *free, *spots][0]
+            straight = [spot for spot in clear if not _crosses(point, spot[1], taken)]
+            away, box = [*straight, *clear, *within, *free, *spots][0]
             taken.append(box)
             text.set_position((box.x0, (box.y0 + box.y1) / 2))
             near = np.clip(point, box.min, box.max)
@@ -144,6 +157,13 @@ def _contains(outer: BboxBase, box: Bbox) -> bool:
 
 def _inside(points: np.ndarray, box: Bbox) -> np.ndarray:
     return np.all((points > box.min) & (points < box.max), axis=1)
+
+
+def _crosses(point: np.ndarray, box: Bbox, taken: Sequence[Bbox]) -> bool:
+    """Whether the line from a point to its box passes one of the others."""
+    near = np.clip(point, box.min, box.max)
+    line = point + np.linspace(0, 1, 20)[:, None] * (near - point)
+    return any(_inside(line, other).any() for other in taken)
 
 
 def _beside(point: np.ndarray, width: float, height: float, away: float, angle: float) -> Bbox:
