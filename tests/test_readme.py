@@ -19,7 +19,8 @@ def test_there_is_one_example_of_about_ten_lines():
 
 
 @pytest.mark.parametrize("example", blocks("python"))
-def test_the_example_runs_as_printed_and_agrees_with_theory(example, capsys):
+def test_the_example_runs_as_printed_and_agrees_with_theory(example, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {}
     exec(compile(example, "README.md", "exec"), scope)
     printed = capsys.readouterr().out
