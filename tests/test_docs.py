@@ -2,8 +2,13 @@
 they name exists; and every public name has its place in the reference.
 """
 
+import importlib
 import importlib.util
+import os
 import re
+import runpy
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -155,6 +160,50 @@ def test_own_loss_page(capsys):
 def test_citation_page(capsys):
     run("cite")
     assert capsys.readouterr().out.count("@inproceedings") == 2
+
+
+@pytest.mark.slow
+def test_page_of_ones_own_network(capsys):
+    scope = run("own_network")
+    found = scope["found"]
+    assert found.k == 2
+    assert {"".join(map(str, gate)) for gate in found.gates.gates} == {"0101", "0011"}
+    assert found.choice.gap[1].mean() < 0.01
+    assert found.rate == pytest.approx(0.05, rel=0.03)
+    assert "gap of outputs 0.00" in capsys.readouterr().out
+    assert scope["state"]["fc1.weight"].shape == (64, 2)
+    assert "masks" in repr(scope["two"])
+
+
+def test_missing_entries_page(capsys):
+    scope = run("missing_entries")
+    known, missing = map(float, re.findall(r"(?:entries|ones) ([\d.e-]+)", capsys.readouterr().out))
+    assert known < 1e-4
+    assert missing < 1e-2
+    assert 0.2 < (~scope["known"]).mean() < 0.4
+
+
+@pytest.mark.slow
+def test_page_of_ones_own_sweep(tmp_path, monkeypatch):
+    """Two processes, more seeds from the store, and the picture, in the folder of the scripts."""
+    text = (DOCS / "own_sweep.md").read_text(encoding="utf-8")
+    for block in re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE):
+        name = block.splitlines()[0].removeprefix("# ")
+        (tmp_path / name).write_text(block, encoding="utf-8")
+    # The settings of this process, which are part of what a store belongs to.
+    settings = {"JAX_ENABLE_X64": "1", "JAX_DEFAULT_MATMUL_PRECISION": "highest"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
+    started = [sys.executable, "study.py", "4"]
+    subprocess.run(started, cwd=tmp_path, env=environment, check=True, timeout=300)
+    chunks = {path: path.stat().st_mtime_ns for path in (tmp_path / "study").rglob("*.nc")}
+    assert chunks
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    scope = runpy.run_path("picture.py")
+    assert dict(scope["kept"].sizes) == {"scale": 2, "seed": 8, "step": 31}
+    assert bool(scope["kept"].notnull().all())
+    assert (tmp_path / "study.png").is_file()
+    assert all(path.stat().st_mtime_ns == before for path, before in chunks.items())
 
 
 # ---------------------------------------------------------------- what pages name
