@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import os
 import re
-import runpy
 import subprocess
 import sys
 import tomllib
@@ -184,25 +183,25 @@ def test_missing_entries_page(capsys):
 
 
 @pytest.mark.slow
-def test_page_of_ones_own_sweep(tmp_path, monkeypatch):
+def test_page_of_ones_own_sweep(tmp_path):
     """Two processes, more seeds from the store, and the picture, in the folder of the scripts."""
     text = (DOCS / "own_sweep.md").read_text(encoding="utf-8")
     for block in re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE):
         name = block.splitlines()[0].removeprefix("# ")
         (tmp_path / name).write_text(block, encoding="utf-8")
-    # The settings of this process, which are part of what a store belongs to.
-    settings = {"JAX_ENABLE_X64": "1", "JAX_DEFAULT_MATMUL_PRECISION": "highest"}
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
-    started = [sys.executable, "study.py", "4"]
-    subprocess.run(started, cwd=tmp_path, env=environment, check=True, timeout=300)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def start(*words):
+        subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, env=environment, check=True, timeout=300
+        )
+
+    start("study.py", "4")
     chunks = {path: path.stat().st_mtime_ns for path in (tmp_path / "study").rglob("*.nc")}
     assert chunks
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    scope = runpy.run_path("picture.py")
-    assert dict(scope["kept"].sizes) == {"scale": 2, "seed": 8, "step": 31}
-    assert bool(scope["kept"].notnull().all())
+    start("picture.py")
     assert (tmp_path / "study.png").is_file()
+    assert len(list((tmp_path / "study").rglob("*.nc"))) > len(chunks)
     assert all(path.stat().st_mtime_ns == before for path, before in chunks.items())
 
 
