@@ -23,6 +23,7 @@ from diagonalisable import (
     random_graph,
     two_by_two,
 )
+from optimiser_systems import random_system
 from scipy.integrate import quad
 from scipy.stats import rankdata
 
@@ -145,6 +146,25 @@ INEXACT = {
     "correlated": correlated_inputs,
     "contextual": contextual,
 }
+
+
+@pytest.mark.parametrize("number", [0, pytest.param(3, marks=pytest.mark.slow)])
+def test_data_prepared_under_jit_are_read_example_by_example(number):
+    # One block with a gate per example. With the first example's gates for all of them, the loss
+    # of system 0 was 14.5 instead of 1.57, and system 3 was refused.
+    known = random_system(number)
+    graph, net = known.graph, known.network()
+    prepared = jax.jit(lambda net, data: net.prepare(data))(net, known.data)
+    found, expected = gdln.reduce(graph, prepared), gdln.reduce(graph, known.data)
+    assert found.residual < EXACT
+    for group, strengths in expected.strengths.items():
+        np.testing.assert_allclose(found.strengths[group], strengths, rtol=1e-12)
+    loss = float(gdln.mse(expected.embed(0.5), known.data))
+    assert float(found.loss(0.5)) == pytest.approx(loss, rel=1e-12)
+    wide = gdln.reduce_width(net, prepared, on_open="truncate", rounds=2)
+    assert float(gdln.mse(wide.net, wide.data)) == pytest.approx(
+        float(gdln.mse(net, known.data)), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", INEXACT)

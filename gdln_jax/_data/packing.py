@@ -108,6 +108,32 @@ def unpacked(graph: Graph, data: GatedData) -> PackedData:
     return PackedData(graph, tuple(inputs), tuple(stages), tuple(outputs), silent, counts, n)
 
 
+def in_blocks(data: GatedData | PackedData) -> GatedData | PackedData:
+    """Pack anew what `unpacked` arranged in one block, where gates differ between its examples.
+
+    That is what `net.prepare(data)` gives under jit. Not for traced data; `GatedData` pass.
+    """
+    if isinstance(data, GatedData):
+        return data
+    gates = [None if stage is None else stage.gate for stage in data.stages]
+    if all(gate is None or gate.shape[-1] == 1 for gate in gates):
+        return data
+    graph = data.graph
+    inputs, targets, edge_gates = {}, {}, {}
+    weights = None
+    for names, x, table in zip(graph.classes.values(), data.inputs, data.outputs, strict=True):
+        if x is not None:
+            inputs |= dict(zip(names, x, strict=True))
+        if table is not None:
+            ends = [names[i] for i in np.asarray(table.node)]
+            targets |= dict(zip(ends, table.target, strict=True))
+            weights = table.weight[0]
+    for bundle, gate in zip(graph.bundles, gates, strict=True):
+        if gate is not None:
+            edge_gates |= dict(zip(bundle.edges, gate[:, 0], strict=True))
+    return pack(graph, GatedData(inputs, targets, edge_gates=edge_gates, weights=weights))
+
+
 def _blocks(graph: Graph, data: GatedData) -> Iterable[Block]:
     """Cut the examples into blocks of equal length and one gate pattern each."""
     patterns = data.patterns()

@@ -12,7 +12,7 @@ from gdln_jax._checks import check_choice, check_positive, is_concrete
 from gdln_jax._data.boundary import check_gated_data, check_graph, check_single
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
-from gdln_jax._data.packing import pack
+from gdln_jax._data.packing import in_blocks, pack
 from gdln_jax._graph import Graph
 from gdln_jax._network.edges import check_untied, stacked
 from gdln_jax._reduction.certificate import (
@@ -131,7 +131,7 @@ def _packed(graph: Graph, data: GatedData | PackedData) -> PackedData:
         data = check_gated_data(data)
         check_single(data, data.weights.shape[:-1])
         data = data.compress()
-    return without_weightless(pack(graph, data))
+    return without_weightless(pack(graph, in_blocks(data)))
 
 
 def _answer_inexact(on_inexact: str, message: str) -> None:

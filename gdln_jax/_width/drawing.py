@@ -18,6 +18,7 @@ from gdln_jax._checks import check_integer, is_concrete
 from gdln_jax._data.boundary import check_gated_data, check_graph, check_random_key
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
+from gdln_jax._data.packing import in_blocks
 from gdln_jax._graph import Edge, Graph
 from gdln_jax._network.edges import check_untied
 from gdln_jax._width.examples import TOLERANCES, Table, basis, look
@@ -75,6 +76,7 @@ def draw_width(
         data.validate(graph)
     if not is_concrete((data, key)):
         raise ValueError("draw_width looks at the data and cannot run under jit, grad or vmap.")
+    data = in_blocks(data)
     if not isinstance(init, initialisers.RandomInitialiser) or not is_concrete(init.scale):
         raise ValueError(
             f"init is {init!r}; the laws that are known in the small spaces are those of "

@@ -12,7 +12,7 @@ from gdln_jax._checks import check_choice, check_integer, check_positive, is_con
 from gdln_jax._data.boundary import check_gated_data
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
-from gdln_jax._data.packing import pack
+from gdln_jax._data.packing import in_blocks, pack
 from gdln_jax._network.edges import check_untied
 from gdln_jax._network.gated import GatedNetwork, check_network
 from gdln_jax._width.closure import Closure, Limits, close
@@ -75,6 +75,7 @@ def reduce_width(
             "it outside, and pass a stack of networks for several seeds."
         )
     pack(net.graph, data)  # checks that they fit
+    data = in_blocks(data)
     seen, tables = look(net.graph, data, options.limits.tol)
     batch = net.stacks[0].shape[:-3]
     found = [
