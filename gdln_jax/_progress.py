@@ -73,7 +73,7 @@ def reporting(
     Yields:
         A `Reporter`, or None where no callback may be compiled in.
     """
-    check_progress(progress)
+    _check(progress)
     if progress is False or _is_traced():
         yield None
         return
@@ -87,7 +87,7 @@ def reporting(
             jax.effects_barrier()  # late reports
 
 
-def check_progress(progress: object) -> None:
+def _check(progress: object) -> None:
     """Raise `ValueError` for what is neither a bool nor a function."""
     if not isinstance(progress, bool) and not callable(progress):
         raise ValueError(
@@ -141,7 +141,11 @@ def shown(what: str, progress: Progress, delay: float | None = None) -> Iterator
     """What to report to: the function that was given, that of a bar after `delay`, or None.
 
     There is one display at a time: what runs within the body shows none of its own.
+
+    Raises:
+        ValueError: for what is neither a bool nor a function.
     """
+    _check(progress)
     with alone() as free:
         if callable(progress):
             yield progress

@@ -1,13 +1,15 @@
 """How far a run is: what is reported, to whom, and that nothing else changes."""
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import xarray as xr
+from matplotlib.figure import Figure
 from rich import console as rich_console
 
 import gdln_jax as gdln
@@ -166,6 +168,29 @@ def test_a_display_is_closed_where_a_run_breaks_off(terminal):
     assert not _progress._display.locked()
 
 
+def test_a_recipe_has_one_bar_and_what_it_runs_none(terminal, capsys, monkeypatch):
+    inner = []
+
+    class Recipe(NamedTuple):
+        quick: Any = None
+        options: Any = None
+
+        def run(self, _: Any, progress: Any) -> gdln.recipes.Result:
+            progress(0.5, "networks")
+            with _progress.shown("inner", True) as report:
+                inner.append(report)
+            return gdln.recipes.Result("routing", xr.Dataset(), (), Figure, "")
+
+    monkeypatch.setattr(gdln.recipes, "load", lambda _: Recipe())
+    monkeypatch.setattr(gdln.recipes, "with_values", lambda *_: None)
+    heard: list[Any] = []
+    for progress in (True, False, lambda *report: heard.append(report)):
+        gdln.recipes.reproduce("routing", progress=progress)
+    assert inner == [None, None, None]
+    assert heard == [(0.5, "networks")]
+    assert re.search("routing .*networks", _plain(capsys.readouterr().err))
+
+
 def test_who_looks(monkeypatch):
     assert _progress.looked_at() is None
     monkeypatch.setattr(rich_console, "_is_jupyter", lambda: True)
@@ -191,5 +216,7 @@ attempts = [
     (lambda: reduction.solve(0.3, [0.0, 1.0], progress="yes"), words),
     (lambda: reduction.quotient(0.3).solve([0.0, 1.0], progress="yes"), words),
     (lambda: reduction.train(0.3, rule=rule, steps=2, progress="yes"), words),
+    (lambda: gdln.recipes.reproduce("xor", progress="yes"), words),
+    (lambda: gdln.sweep(lambda key, x: x, {"x": [1.0]}, key=jax.random.key(0), progress=1), "is 1"),
 ]
 """)

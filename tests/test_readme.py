@@ -1,5 +1,6 @@
 """The README: its example runs as printed, its commands are those that CI runs."""
 
+import json
 import re
 from pathlib import Path
 
@@ -27,6 +28,14 @@ def test_the_example_runs_as_printed_and_agrees_with_theory(example, capsys, tmp
     trained, theory = map(float, re.findall(r"mode 1: ([\d.]+), theory ([\d.]+)", printed)[0])
     # Random initial weights against an aligned start: the limit depends weakly on b(0).
     assert trained == pytest.approx(theory, rel=0.01)
+
+
+def test_cells_of_the_first_notebook_are_short_and_draw_after_solve():
+    text = (Path(__file__).parent.parent / "notebooks/1_first_hour.ipynb").read_text("utf-8")
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert max(len(cell["source"]) for cell in cells) <= 12
+    (solving,) = ["".join(c["source"]) for c in cells if "reduction.solve(" in "".join(c["source"])]
+    assert re.search(r"reduction\.solve\(.*\)\nplot\.learning\(theory\)", solving)
 
 
 def test_the_commands():

@@ -347,19 +347,23 @@ def load(name: str) -> Loaded | Recipe:
 
 
 def reproduce(
-    name: str, *, quick: bool = False, progress: Progress = silent, **values: Any
+    name: str, *, quick: bool = False, progress: bool | Progress = True, **values: Any
 ) -> Result:
     """Run the recipe called `name` and return its `Result`; nothing is written.
 
     Args:
         name: one of `CATALOGUE`.
         quick: start from the recipe's short setting.
-        progress: called as `progress(fraction, doing)` while the recipe runs.
+        progress: a bar in terminals and notebooks after two seconds; False: none; or a function,
+            called as `progress(fraction, doing)` while the recipe runs.
         **values: option values by name, over the defaults (or the short setting).
     """
+    from gdln_jax._progress import shown
+
     recipe = load(name)
     options = with_values(recipe.options, {**(recipe.quick or {} if quick else {}), **values})
-    return recipe.run(options, progress)
+    with shown(name, progress) as report:
+        return recipe.run(options, report or silent)
 
 
 def redraw(file: Path | str) -> Result:
