@@ -142,6 +142,24 @@ def test_a_run_that_was_written_is_read_again(system, runs):
     np.testing.assert_array_equal(found.ts, TS)
 
 
+def test_solved_runs_in_data_sets(system, runs):
+    _, reduction, _ = system
+    known = runs["solve"].pathways()
+
+    def one(key, start):
+        del key
+        return {"run": reduction.train(start, rule=optax.sgd(0.1), steps=4)}
+
+    swept = gdln.sweep(one, {"start": [0.1, 0.3]}, key=jax.random.key(0), progress=False)
+    found = reduction.pathways(swept)
+    assert found.how == "solved"
+    assert found.strengths.shape == (2, 2, 5, 2)
+    np.testing.assert_allclose(found["x->h1->y"][:, 0, 0], [0.01, 0.09])
+    written = reduction.pathways(runs["solve"].to_xarray())
+    np.testing.assert_array_equal(written.strengths, known.strengths)
+    np.testing.assert_array_equal(written.ts, known.ts)
+
+
 def test_runs_that_failed_are_nan_and_spoil_no_other(system, drawn):
     assert drawn.status.tolist() == [0, 0, 1]
     for form in system[1:]:

@@ -264,6 +264,20 @@ def test_labels_follow_the_limits_of_the_axes():
         assert_apart(ax)
 
 
+def test_labelled_lines_are_named_at_their_ends():
+    ax = plot.figure(plot.SINGLE, 2).add_subplot()
+    t = np.arange(4.0)
+    plot.curve(ax, t, t, label="first")
+    plot.curve(ax, t, np.array([0.0, 2.0, 3.0, np.nan]), label="second")
+    plot.curve(ax, t, t / 2)
+    assert plot.label_ends(ax) is ax
+    assert [text.get_text() for text in labels(ax).texts] == ["first", "second"]
+    np.testing.assert_array_equal(labels(ax).points, [[3, 3], [2, 3]])
+    assert_apart(ax)
+    with pytest.raises(ValueError, match="no line of the axes has a label"):
+        plot.label_ends(plot.figure().add_subplot())
+
+
 # ---------------------------------------------------------------- refusals
 def test_what_cannot_be_drawn(system, runs):
     data, reduction = system

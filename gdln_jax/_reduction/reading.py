@@ -1,4 +1,4 @@
-"""The networks of a run, wherever they are kept: a trajectory, or the data set of a sweep."""
+"""The networks or strengths of a run, where they are kept: a trajectory, or a sweep's data set."""
 
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
@@ -10,6 +10,7 @@ from jaxtyping import Array, ArrayLike
 from gdln_jax._checks import listed
 from gdln_jax._graph import Graph
 from gdln_jax._network.gated import GatedNetwork
+from gdln_jax._reduction.strengths import ModeStrengths
 from gdln_jax._solution import Trajectory
 
 # A start with this share of an edge's weights outside the frames of `embed` counts as embedded:
@@ -60,10 +61,8 @@ def run_of(run: Trajectory | DataSet, graph: Graph) -> tuple[GatedNetwork, Array
             "the data set of a sweep over them. Single networks: reduction.project(net)."
         )
     models, name = _of_data_set(run, graph)
-    beside = name.removesuffix(".").rpartition(".")[0]
-    called = f"{beside}.ts" if beside else "ts"
     held: Mapping[str, ArrayLike] = {**run.coords, **run.data_vars}
-    called = "time" if name == "weights[" and "time" in held else called
+    called = "time" if name == "weights[" and "time" in held else _times_beside(name)
     if called not in held:
         raise ValueError(
             f"the data set has no times {called!r} of the networks {name!r}: return the run itself "
@@ -80,11 +79,45 @@ def run_of(run: Trajectory | DataSet, graph: Graph) -> tuple[GatedNetwork, Array
     return models, jnp.asarray(times)
 
 
+def strengths_in(data: DataSet, graph: Graph, modes: int) -> tuple[ModeStrengths, Array] | None:
+    """Return the strengths that solved runs left in a data set, and their times; None without.
+
+    Either of a `sweep` whose function returned a run of `Reduction.solve` or `Reduction.train`, or
+    what `to_xarray` made of one.
+    """
+    held: Mapping[str, ArrayLike] = {**data.coords, **data.data_vars}
+    stores = [store for store in graph.stores if not store.frozen]
+    shapes = [(len(store.names), modes) for store in stores]
+    for name in map(str, data.data_vars):
+        prefix, times = (
+            name.removesuffix("b.stacks.0"),
+            _times_beside(name.removesuffix("stacks.0")),
+        )
+        keys = [f"{prefix}b.stacks.{k}" for k in range(len(shapes))]
+        if name.endswith("b.stacks.0") and times in held and _fit(data, keys, shapes):
+            stacks = tuple(jnp.asarray(np.asarray(held[key])) for key in keys)
+            return ModeStrengths(graph, stacks), jnp.asarray(np.asarray(held[times]))
+    edges = [str(edge) for edge in np.asarray(held.get("edge", ()))]
+    if "b" in data.data_vars and "time" in held and set(edges) == set(graph.trainable):
+        rows = np.moveaxis(np.asarray(held["b"]), -3, 0)  # (edge, ..., time, mode)
+        by_edge = dict(zip(edges, rows, strict=True))
+        groups = [np.stack([by_edge[name] for name in store.names], -2) for store in stores]
+        stacks = tuple(jnp.asarray(group) for group in groups)
+        return ModeStrengths(graph, stacks), jnp.asarray(np.asarray(held["time"]))
+    return None
+
+
+def _times_beside(name: str) -> str:
+    """The variable with the times of the run of which "run.models." or "run.b." is a part."""
+    beside = name.removesuffix(".").rpartition(".")[0]
+    return f"{beside}.ts" if beside else "ts"
+
+
 def _of_data_set(data: DataSet, graph: Graph) -> tuple[GatedNetwork, str]:
     """The networks of a data set, and the part of their variables' names that they share."""
     names = [str(name) for name in data.data_vars]
     found: dict[str, GatedNetwork] = {}
-    shapes = [(len(bundle.edges), *bundle.shape) for bundle in graph.bundles]
+    shapes = [(len(store.names), *store.shape) for store in graph.stores]
     for name in names:
         if name.endswith("stacks.0"):
             prefix = name.removesuffix("stacks.0")
@@ -110,8 +143,8 @@ def _of_data_set(data: DataSet, graph: Graph) -> tuple[GatedNetwork, str]:
         )
     raise ValueError(
         f"the data set holds no weights of this graph (variables {listed(names)}): return a "
-        "network or a run from the function that is swept, and select one value of axes that "
-        "change the graph."
+        "network or a run with its models from the function that is swept (of a quotient its "
+        "run.pathways()), and select one value of axes that change the graph."
     )
 
 

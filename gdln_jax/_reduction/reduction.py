@@ -35,7 +35,7 @@ from gdln_jax._reduction.flow import ReducedTrajectory, Strengths, solve_reduced
 from gdln_jax._reduction.loss import ModeData, mode_loss
 from gdln_jax._reduction.project import project, project_matrices
 from gdln_jax._reduction.quotient import REDUCED, Quotient, make_quotient
-from gdln_jax._reduction.reading import NEAR, DataSet, networks_of, run_of
+from gdln_jax._reduction.reading import NEAR, DataSet, networks_of, run_of, strengths_in
 from gdln_jax._reduction.refusal import (
     check_finite,
     check_tied_clock,
@@ -236,6 +236,8 @@ class Reduction(Result, SeveralArrays, eqx.Module):
             if run.b.graph != self.graph:
                 raise ValueError("the run has another graph than this reduction.")
             return run.pathways(self, by=by)
+        if isinstance(run, DataSet) and (held := strengths_in(run, self.graph, self.modes)):
+            return pathways(*held, by=by, how="solved")
         models, ts = run_of(run, self.graph)
         models = self._network(models)
         if not is_concrete(models):

@@ -103,6 +103,25 @@ class EndLabels(_Labels):
         return Bbox.from_extents(box.x0, box.y0, right, box.y1)
 
 
+def label_ends(ax: Axes) -> Axes:
+    """Name every labelled line at its right end, in its colour, instead of in a legend.
+
+    Lines that are drawn later are not named; give each line its `label` first. Names stand outside
+    of the axes and do not cover one another, whatever the size and the limits.
+
+    Raises:
+        ValueError: no line has a label.
+    """
+    lines = [line for line in ax.lines if not str(line.get_label()).startswith("_")]
+    if not lines:
+        raise ValueError("no line of the axes has a label; draw them with label=.")
+    ends = [np.asarray(line.get_xydata(), float) for line in lines]
+    ends = [points[np.isfinite(points).all(axis=1)][-1] for points in ends]
+    names, colours = [str(line.get_label()) for line in lines], [line.get_color() for line in lines]
+    EndLabels(ax, np.array(ends), names, colours)
+    return ax
+
+
 class PointLabels(_Labels):
     """Names of points in a plane, each beside its own and on no other name or point.
 
