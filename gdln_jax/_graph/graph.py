@@ -209,6 +209,12 @@ class Graph(Mistakable):
         own |= {use.edge: (name, use.transposed) for name, uses in self._shared for use in uses}
         return MappingProxyType(own)
 
+    def ends(self, parameter: str) -> tuple[str, str]:
+        """Nodes at the left and right side of a parameter's array, in its first use."""
+        (name, transposed), *_ = self.uses[parameter]
+        edge = self.edge(name)
+        return (edge.source, edge.target) if transposed else (edge.target, edge.source)
+
     @functools.cached_property
     def uses(self) -> Mapping[str, tuple[Use, ...]]:
         """Parameter name -> its uses, each (edge, transposed), in the order of the edges."""

@@ -67,6 +67,15 @@ class EdgeArrays(ArrayMapping[Array], eqx.Module):
 
     def __getitem__(self, name: str) -> Array:
         """Return the array of one edge or parameter (..., *shape)."""
+        array = self.in_place(name)
+        return jnp.swapaxes(array, -1, -2) if self.core == 2 and self.turned(name) else array
+
+    def turned(self, name: str) -> bool:
+        """Whether an edge uses the transpose of its array."""
+        return self._home(name).transposed
+
+    def in_place(self, name: str) -> Array:
+        """Return the array as it is stored."""
         home = self._home(name)
         stack = self.stacks[home.store]
         if not isinstance(stack, jax.Array | np.ndarray):
@@ -75,8 +84,7 @@ class EdgeArrays(ArrayMapping[Array], eqx.Module):
                 "cannot put another in its place; of a network use network.with_weights({name: "
                 "array})."
             )
-        array = jnp.take(stack, home.position, axis=stack.ndim - self.core - 1)
-        return jnp.swapaxes(array, -1, -2) if home.transposed and self.core == 2 else array
+        return jnp.take(stack, home.position, axis=stack.ndim - self.core - 1)
 
     def __contains__(self, name: object) -> bool:
         """Whether there is an array of this name."""

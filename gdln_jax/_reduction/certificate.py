@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from gdln_jax._data.packed import PackedData
 from gdln_jax._graph import Graph
+from gdln_jax._network.edges import Stacks
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._network.losses import mse
 from gdln_jax._reduction.classes import refine
@@ -52,24 +53,25 @@ def normal_component(
     masks: tuple[Array, ...],
     scale: np.ndarray,
     labels: np.ndarray | None,
+    fixed: Stacks | None = None,
     *,
     seed: int,
 ) -> float:
     """Relative norm of the gradient's part off the manifold; the worst of several points.
 
     `packed` should be in units of the nodes' sizes, so that a node measured in small units counts
-    like the others. With `labels` (edge,) the points are constant on classes, and the tangent
-    space is that of all strengths.
+    like the others. With `labels` (parameter,) the points are constant on classes, and the tangent
+    space is that of all strengths. `fixed` are the frozen arrays; of tied edges the gradient is
+    that of the class, whose terms may cancel (BEYOND 9.2).
     """
     graph = packed.graph
     rng = np.random.default_rng(seed + 1)
-    edges = sum(len(bundle.edges) for bundle in graph.bundles)
-    classes = np.arange(edges) if labels is None else labels
+    classes = np.arange(len(graph.moving)) if labels is None else labels
     worst = 0.0
     for size in _SIZES:
         values = size * scale * rng.uniform(0.5, 1.5, size=(classes.max() + 1, len(scale)))
         off, total = _normal_norms(
-            packed, u, v, masks, ModeStrengths.from_flat(graph, values[classes])
+            packed, u, v, masks, ModeStrengths.from_flat(graph, values[classes]), fixed
         )
         if float(total) > 0:
             worst = max(worst, float(jnp.sqrt(off / total)))
@@ -83,9 +85,10 @@ def _normal_norms(
     v: tuple[Array, ...],
     masks: tuple[Array, ...],
     b: ModeStrengths,
+    fixed: Stacks | None,
 ) -> tuple[Array, Array]:
     graph = packed.graph
-    gradient = jax.grad(lambda w: mse(GatedNetwork.from_stacks(graph, w), packed))(
+    gradient = jax.grad(lambda w: mse(GatedNetwork.from_stacks(graph, w, fixed), packed))(
         embedded(u, b.masked(masks), v)
     )
     along = in_frames(ModeStrengths, graph, u, gradient, v)
@@ -136,14 +139,14 @@ def _leak_norms(
 
 
 def tied_classes(mode_data: ModeData, scale: np.ndarray, *, seed: int) -> np.ndarray:
-    """Classes of edges that stay equal when each bundle of parallel edges starts equal."""
-    bundles = mode_data.graph.bundles
-    labels = np.repeat(np.arange(len(bundles)), [len(bundle.edges) for bundle in bundles])
+    """Classes of parameters that stay equal when each store of parallel ones starts equal."""
+    counts = [len(mask) for mask in mode_data.masks]
+    labels = np.repeat(np.arange(len(counts)), counts)
     return refine(flat_gradient(mode_data), labels, len(scale), scale, seed=seed)
 
 
 def flat_gradient(mode_data: ModeData) -> Callable[[np.ndarray], np.ndarray]:
-    """The gradient of l as a function of strengths (edge, mode), edges in bundle order."""
+    """The gradient of l as a function of strengths (parameter, mode), in the order of stores."""
     return lambda values: np.asarray(_slope(jnp.asarray(values), mode_data))
 
 
@@ -155,9 +158,8 @@ def _slope(values: Array, mode_data: ModeData) -> Array:
 
 
 def named_classes(graph: Graph, labels: np.ndarray) -> tuple[tuple[str, ...], ...]:
-    """Names of the edges of each class, edges in bundle order."""
-    names = [name for bundle in graph.bundles for name in bundle.edges]
+    """Names of the parameters of each class, `labels` in the order of stores."""
     groups: list[list[str]] = [[] for _ in range(labels.max() + 1)]
-    for name, label in zip(names, labels.tolist(), strict=True):
+    for name, label in zip(graph.moving, labels.tolist(), strict=True):
         groups[label].append(name)
     return tuple(tuple(group) for group in groups)

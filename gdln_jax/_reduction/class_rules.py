@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from gdln_jax._checks import is_concrete, listed
 from gdln_jax._graph import Graph
+from gdln_jax._network.edges import check_untied
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._reduction.forms import Embedded, Form, Optimizer, Stacks
 from gdln_jax._reduction.merging import Program, program_loss
@@ -94,6 +95,7 @@ def check_rule_on_classes(quotient: Merged, rule: Optimizer, form: Form, *, tol:
     """Raise `InexactRuleError` unless a rule is the same on classes as on the full network."""
     if (isinstance(rule, Rule) and rule.equivariant) or not is_concrete(quotient):
         return
+    check_untied(quotient.graph, "the certificate of an optimiser on classes", "use gdln.rules")
     graph, labels, tol = quotient.graph, np.asarray(quotient.labels), limit(tol)
     fits = np.asarray(quotient.fits)
     masks = ModeStrengths.from_flat(graph, fits[labels]).stacks
@@ -130,21 +132,21 @@ def check_rule_on_classes(quotient: Merged, rule: Optimizer, form: Form, *, tol:
 def _random_frames(
     rng: np.random.Generator, graph: Graph, masks: Stacks
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Frames per bundle: those of every node are random and hold the modes that pass there."""
+    """Frames per store: those of every node are random and hold the modes that pass there."""
     modes = masks[0].shape[1]
     passing = {name: np.zeros(modes, bool) for name in graph.nodes}
-    for bundle, mask in zip(graph.bundles, masks, strict=True):
-        for name, row in zip(bundle.edges, np.asarray(mask) > 0, strict=True):
-            edge = graph.edge(name)
-            passing[edge.source] |= row
-            passing[edge.target] |= row
+    stores = [store.names for store in graph.stores if not store.frozen]
+    for names, mask in zip(stores, masks, strict=True):
+        for name, row in zip(names, np.asarray(mask) > 0, strict=True):
+            for node in graph.ends(name):
+                passing[node] |= row
     frames = {}
     for name, width in graph.nodes.items():
         count = int(passing[name].sum())
         frames[name] = np.zeros((width, modes))
         frames[name][:, passing[name]] = np.linalg.qr(rng.normal(size=(width, count)))[0]
     sides = [
-        [np.stack([frames[getattr(graph.edge(e), end)] for e in k.edges]) for k in graph.bundles]
-        for end in ("target", "source")
+        [np.stack([frames[graph.ends(name)[end]] for name in names]) for names in stores]
+        for end in (0, 1)
     ]
     return sides[0], sides[1]

@@ -4,6 +4,7 @@ The Hessian maps the manifold to itself and its complement to itself (BEYOND 7.1
 a spectrum of its own, whose ends Lanczos' method finds from products with vectors.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -66,13 +67,12 @@ def _point(reduction: Curved) -> _Point:
     core = reduction.core
     u, v = (reduction.u, reduction.v) if core is None else (core.u, core.v)
     masks = reduction.mode_data.masks if core is None else None
-    return _Point(Embedded(u, v, core is not None), masks, reduction.data)
+    return _Point(Embedded(u, v, core is not None, reduction.fixed), masks, reduction.data)
 
 
 def _sizes(reduction: Curved) -> tuple[int, int]:
     """Number of weights, and dimension of the manifold."""
-    bundles = reduction.graph.bundles
-    full = sum(len(bundle.edges) * bundle.shape[0] * bundle.shape[1] for bundle in bundles)
+    full = sum(math.prod(reduction.graph.parameters[name]) for name in reduction.graph.moving)
     core = reduction.core
     if core is None:
         return full, int(sum(np.sum(np.asarray(mask)) for mask in reduction.mode_data.masks))
@@ -105,21 +105,29 @@ def _ends(reduction: Curved, b: ModeStrengths | MatrixStrengths, part: str) -> t
     return _lanczos_ends(_point(reduction), b, part, min(size, _VECTORS))
 
 
+def _parted(net: GatedNetwork) -> tuple[GatedNetwork, GatedNetwork]:
+    """The network without its frozen arrays, and these alone."""
+    return eqx.partition(net, net.trainable)
+
+
 @eqx.filter_jit
 def _lanczos_ends(
     point: _Point, b: ModeStrengths | MatrixStrengths, part: str, vectors: int
 ) -> tuple[Array, Array]:
-    net = point.form.tree(b)
+    net, still = _parted(point.form.tree(b))
     flat, unravel = ravel_pytree(net)
+
+    def loss(net: GatedNetwork) -> Array:
+        return point.loss(eqx.combine(net, still))
 
     def inside(v: Array) -> Array:
         if part == "full":
             return v
-        along = ravel_pytree(point.onto(unravel(v)))[0]
+        along = ravel_pytree(_parted(point.onto(unravel(v)))[0])[0]
         return along if part == "reduced" else v - along
 
     def times(v: Array) -> GatedNetwork:
-        return jax.jvp(jax.grad(point.loss), (net,), (unravel(v),))[1]
+        return jax.jvp(jax.grad(loss), (net,), (unravel(v),))[1]
 
     def hessian(v: Array) -> Array:
         return inside(ravel_pytree(times(v))[0])

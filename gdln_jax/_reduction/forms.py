@@ -91,13 +91,14 @@ class Embedded(AsTheyAre):
     u: Stacks
     v: Stacks
     matrices: bool = eqx.field(static=True)
+    fixed: Stacks | None = None
 
     def tree(self, b: ModeStrengths | MatrixStrengths) -> GatedNetwork:
         """The network."""
         pattern = "etm,emn,esn->ets" if self.matrices else "etm,em,esm->ets"
         parts = zip(self.u, b.stacks, self.v, strict=True)
         weights = tuple(jnp.einsum(pattern, u, x, v) for u, x, v in parts)
-        return GatedNetwork.from_stacks(b.graph, weights)
+        return GatedNetwork.from_stacks(b.graph, weights, self.fixed)
 
     def strengths(self, tree: GatedNetwork) -> ModeStrengths | MatrixStrengths:
         """U_e^T W_e V_e, or its diagonal."""

@@ -9,6 +9,8 @@ themselves, so that repeated singular values keep their labels. Host code in Num
 frames diagonalise the statistics is measured afterwards, not assumed.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +29,7 @@ from gdln_jax._reduction.activities import (
 
 # Independent generic combinations of the statistics, and rounds in which matrices are sent between
 # endpoints. Both are generous: the certificate says whether they sufficed.
-_DRAWS, _ROUNDS = 3, 6
+DRAWS, _ROUNDS = 3, 6
 # Statistics below this, relative to the largest, are rounding noise of sums of products.
 _NOISE = 1e-10
 
@@ -35,28 +37,36 @@ _NOISE = 1e-10
 class Frames(NamedTuple):
     """One frame per edge and end: `u[e]` (|t(e)|, mode), `v[e]` (|s(e)|, mode).
 
-    Columns are orthonormal, or zero for modes that do not live at that end.
+    Columns are orthonormal, or zero for modes that do not live at that end. `frozen`: edge of a
+    frozen parameter -> its constant strengths (mode,).
     """
 
     u: list[np.ndarray]
     v: list[np.ndarray]
     modes: int
+    frozen: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
-class _Endpoint(NamedTuple):
+class Endpoint(NamedTuple):
     side: str  # "v", an input side, or "u", an output side
     edge: int
 
 
-class _Link(NamedTuple):
-    """The statistics that lead from one endpoint to another, (draw, width there, width here)."""
+class Link(NamedTuple):
+    """The statistics that lead from one endpoint to another, (draw, width there, width here).
 
-    other: _Endpoint
+    New modes are looked for where they `drives`: in the statistics from inputs to outputs.
+    """
+
+    other: Endpoint
     maps: np.ndarray
+    drives: bool
 
 
-_Links = dict[_Endpoint, list[_Link]]
-_ByEndpoint = dict[_Endpoint, np.ndarray]
+Near = dict[Endpoint, list[Link]]
+ByEndpoint = dict[Endpoint, np.ndarray]
+# Statistics of an endpoint with itself or with another, (draw, width, width).
+Cross = dict[tuple[Endpoint, Endpoint], np.ndarray]
 
 
 class _Statistics:
@@ -66,15 +76,15 @@ class _Statistics:
         graph = data.graph
         found = links(data)
         # Positive and away from 0, so that no combination cancels or vanishes by accident.
-        theta = rng.uniform(0.7, 1.3, size=(len(graph.edges), _DRAWS))
-        self.cross: dict[tuple[_Endpoint, _Endpoint], np.ndarray] = {}
-        self.width: dict[_Endpoint, int] = {}
-        power: dict[_Endpoint, float] = {}
+        theta = rng.uniform(0.7, 1.3, size=(len(graph.edges), DRAWS))
+        self.cross: dict[tuple[Endpoint, Endpoint], np.ndarray] = {}
+        self.width: dict[Endpoint, int] = {}
+        power: dict[Endpoint, float] = {}
         for moments in output_moments(data, found, theta):
             weighted = moments.target * moments.weight[:, None]
             total: dict[Seed, np.ndarray] = {}
             for edge in {edge for edge, _, _ in moments.terms}:
-                end = _Endpoint("u", edge)
+                end = Endpoint("u", edge)
                 power[end] = power.get(end, 0.0) + float(np.sum(weighted * moments.target))
             for edge, seed, value in moments.terms:
                 x = input_rows(graph, found, seed)
@@ -96,20 +106,20 @@ class _Statistics:
         }
 
     def _add(self, a: tuple[str, int], b: tuple[str, int], value: np.ndarray, moment: np.ndarray):
-        key = (_Endpoint(*a), _Endpoint(*b))
-        term = np.broadcast_to(value, (_DRAWS,))[:, None, None] * moment
+        key = (Endpoint(*a), Endpoint(*b))
+        term = np.broadcast_to(value, (DRAWS,))[:, None, None] * moment
         self.cross[key] = self.cross[key] + term if key in self.cross else term
         self.width[key[0]], self.width[key[1]] = moment.shape
 
-    def neighbours(self) -> _Links:
+    def neighbours(self) -> Near:
         """Endpoint -> links to others, input-output statistics before those between inputs."""
-        near: _Links = {end: [] for end in self.width}
+        near: Near = {end: [] for end in self.width}
         for (a, b), stack in self.cross.items():
             if a == b:
                 continue
-            near[a].append(_Link(b, np.swapaxes(stack, 1, 2)))
+            near[a].append(Link(b, np.swapaxes(stack, 1, 2), (a.side, b.side) == ("v", "u")))
             if b.side == "u":
-                near[b].append(_Link(a, stack))
+                near[b].append(Link(a, stack, False))
         for links_here in near.values():
             links_here.sort(key=lambda link: link.other.side)
         return near
@@ -122,14 +132,26 @@ def find_frames(data: PackedData, *, seed: int = 0) -> Frames:
     they are found; endpoints whose statistics never meet share mode numbers in that order, which
     is exact, since only hidden frames connect them. Cost O(active pairs x width^3).
     """
-    graph = data.graph
     statistics = _Statistics(data, np.random.default_rng(seed))
     near = statistics.neighbours()
-    known: _ByEndpoint = {end: np.zeros((width, 0)) for end, width in statistics.width.items()}
-    scale = max((np.abs(a).max() for a in statistics.cross.values()), default=0.0)
-    noise = max(_NOISE, 10 * resolution(data))
-    diagonal = _jointly_diagonal(statistics, near)
-    for _ in range(sum(statistics.width.values())):
+    known = common_modes(statistics.cross, statistics.width, near, resolution(data))
+    modes = max((frame.shape[1] for frame in known.values()), default=0)
+    return _as_frames(data.graph, known, modes)
+
+
+def common_modes(
+    cross: Cross, widths: Mapping[Endpoint, int], near: Near, digits: float
+) -> ByEndpoint:
+    """Frames (width, mode) of endpoints in which their statistics are diagonal.
+
+    `cross` holds at least the statistics of endpoints with themselves, `digits` is the relative
+    rounding of the data.
+    """
+    known: ByEndpoint = {end: np.zeros((width, 0)) for end, width in widths.items()}
+    scale = max((np.abs(a).max() for a in cross.values()), default=0.0)
+    noise = max(_NOISE, 10 * digits)
+    diagonal = _jointly_diagonal(cross, widths, near)
+    for _ in range(sum(widths.values())):
         root = _strongest_unexplained(near, known, noise * scale)
         if root is None:
             break
@@ -137,11 +159,10 @@ def find_frames(data: PackedData, *, seed: int = 0) -> Frames:
         if columns.shape[1] == 0:
             break
         _place(_carried(root, columns, near, known), known)
-    modes = max((frame.shape[1] for frame in known.values()), default=0)
-    return _as_frames(graph, known, modes)
+    return known
 
 
-def _jointly_diagonal(statistics: _Statistics, near: _Links) -> _ByEndpoint:
+def _jointly_diagonal(cross: Cross, widths: Mapping[Endpoint, int], near: Near) -> ByEndpoint:
     """Matrices (draw, width, width) per endpoint, symmetric and diagonal in the frame looked for.
 
     If C is the statistic from endpoint a to b, diagonal in their frames (C = U_b S U_a^T), and A_b
@@ -150,57 +171,57 @@ def _jointly_diagonal(statistics: _Statistics, near: _Links) -> _ByEndpoint:
     combination, symmetrised). After enough rounds two modes have equal entries everywhere only if
     nothing in the whole graph tells them apart. Endpoints of one width are stacked.
     """
-    groups: dict[int, list[_Endpoint]] = {}
-    for end, width in statistics.width.items():
+    groups: dict[int, list[Endpoint]] = {}
+    for end, width in widths.items():
         groups.setdefault(width, []).append(end)
     place = {end: i for group in groups.values() for i, end in enumerate(group)}
     now = {}
     for width, group in groups.items():
         # Shifts of the identity keep modes with no variance of their own in play.
-        now[width] = np.tile(np.eye(width), (len(group), _DRAWS, 1, 1))
+        now[width] = np.tile(np.eye(width), (len(group), DRAWS, 1, 1))
         for i, end in enumerate(group):
-            own = statistics.cross.get((end, end))
+            own = cross.get((end, end))
             if own is not None:
-                now[width][i] += _unit(own)
-    senders = _by_widths(statistics.width, near)
+                now[width][i] += unit(own)
+    senders = _by_widths(widths, near)
     for _ in range(_ROUNDS):
         new = {width: stack.copy() for width, stack in now.items()}
         for (width, width_there), ((ends, others), maps) in senders.items():
             here, there = ([place[end] for end in group] for group in (ends, others))
             sent = np.swapaxes(maps, 2, 3) @ now[width_there][there] @ np.roll(maps, 1, axis=1)
             np.add.at(new[width], here, 0.5 * (sent + np.swapaxes(sent, 2, 3)))
-        now = {width: _unit(stack, axis=(2, 3)) for width, stack in new.items()}
+        now = {width: unit(stack, axis=(2, 3)) for width, stack in new.items()}
     return {end: now[width][i] for width, group in groups.items() for i, end in enumerate(group)}
 
 
 def _by_widths(
-    width: dict[_Endpoint, int], near: _Links
-) -> dict[tuple[int, int], tuple[tuple[list[_Endpoint], list[_Endpoint]], np.ndarray]]:
-    """Links grouped by (width here, width there): both ends, and the maps (link, draw, _, _)."""
-    groups: dict[tuple[int, int], list[tuple[_Endpoint, _Link]]] = {}
+    width: Mapping[Endpoint, int], near: Near
+) -> dict[tuple[int, int], tuple[tuple[list[Endpoint], list[Endpoint]], np.ndarray]]:
+    """Near grouped by (width here, width there): both ends, and the maps (link, draw, _, _)."""
+    groups: dict[tuple[int, int], list[tuple[Endpoint, Link]]] = {}
     for end, links_here in near.items():
         for link in links_here:
             groups.setdefault((width[end], width[link.other]), []).append((end, link))
     return {
         widths: (
             ([end for end, _ in group], [link.other for _, link in group]),
-            _unit(np.stack([link.maps for _, link in group]), axis=(1, 2, 3)),
+            unit(np.stack([link.maps for _, link in group]), axis=(1, 2, 3)),
         )
         for widths, group in groups.items()
     }
 
 
-def _unit(stack: np.ndarray, axis: tuple[int, ...] = (1, 2)) -> np.ndarray:
+def unit(stack: np.ndarray, axis: tuple[int, ...] = (1, 2)) -> np.ndarray:
     size = np.abs(stack).max(axis=axis, keepdims=True)
     return stack / np.where(size > 0, size, 1)
 
 
-def _strongest_unexplained(near: _Links, known: _ByEndpoint, least: float) -> _Endpoint | None:
+def _strongest_unexplained(near: Near, known: ByEndpoint, least: float) -> Endpoint | None:
     """The input side whose statistics with outputs are largest outside of the known modes."""
     best, where = least, None
     for end, links_here in near.items():
-        for other, maps in links_here:
-            if end.side == "v" and other.side == "u":
+        for other, maps, drives in links_here:
+            if drives:
                 rest = _outside(known[other], _outside(known[end], maps, right=True))
                 size = np.abs(rest).max(initial=0.0)
                 # Ties go to the first endpoint, so that equal domains are found in order.
@@ -218,17 +239,18 @@ def _outside(frame: np.ndarray, stack: np.ndarray, *, right: bool = False) -> np
 
 
 def _new_modes(
-    root: _Endpoint,
-    near: _Links,
-    known: _ByEndpoint,
-    diagonal: _ByEndpoint,
+    root: Endpoint,
+    near: Near,
+    known: ByEndpoint,
+    diagonal: ByEndpoint,
     noise: float,
 ) -> np.ndarray:
     """Modes at `root` that are not known yet and drive an output, strongest first."""
     projector = np.eye(len(known[root])) - known[root] @ known[root].T
     values, vectors = np.linalg.eigh(projector)
     rest = vectors[:, values > 0.5]
-    unexplained = [_outside(known[o], maps) for o, maps in near[root] if o.side == "u"]
+    driving = [(other, maps) for other, maps, drives in near[root] if drives]
+    unexplained = [_outside(known[other], maps) for other, maps in driving]
 
     def drive(directions: np.ndarray) -> np.ndarray:
         count = directions.shape[1]
@@ -236,30 +258,33 @@ def _new_modes(
 
     _, sizes, right = np.linalg.svd(drive(rest), full_matrices=False)
     rest = rest @ right[sizes > noise * sizes.max(initial=0.0)].T
-    grams = np.zeros((_DRAWS, rest.shape[1], rest.shape[1]))
+    grams = np.zeros((DRAWS, rest.shape[1], rest.shape[1]))
     for a in unexplained:
         sent = a @ rest
         grams += np.swapaxes(sent, 1, 2) @ np.roll(sent, 1, axis=0)
     from_graph = rest.T @ diagonal[root] @ rest
-    columns = rest @ joint_eigenvectors(np.concatenate([from_graph, _unit(grams)]))
+    columns = rest @ joint_eigenvectors(np.concatenate([from_graph, unit(grams)]))
     strength = np.linalg.norm(drive(columns), axis=0)
+    signed = [maps.mean(axis=0) for other, maps in driving if other == root]
+    if signed:  # inputs and outputs share this frame: values, and negative ones come last
+        strength = np.einsum("xm,xz,zm->m", columns, sum(signed), columns)
     columns = columns[:, np.argsort(-strength, kind="stable")]
     largest = np.abs(columns).argmax(axis=0)
     return columns * np.sign(columns[largest, np.arange(columns.shape[1])])
 
 
-def _carried(root: _Endpoint, columns: np.ndarray, near: _Links, known: _ByEndpoint) -> _ByEndpoint:
+def _carried(root: Endpoint, columns: np.ndarray, near: Near, known: ByEndpoint) -> ByEndpoint:
     """New modes at every endpoint that the statistics connect to `root`, where they are `columns`.
 
-    Endpoints are visited breadth first. Links that carry a mode strongly are followed first; weak
+    Endpoints are visited breadth first. Near that carry a mode strongly are followed first; weak
     ones, in a second walk, only fill in what no strong one reached.
     """
-    mix = np.random.default_rng(2).uniform(0.5, 1.5, size=_DRAWS)
+    mix = np.random.default_rng(2).uniform(0.5, 1.5, size=DRAWS)
     generic = {
         end: [(link.other, np.tensordot(mix, link.maps, axes=1)) for link in links_here]
         for end, links_here in near.items()
     }
-    new: _ByEndpoint = {root: columns}
+    new: ByEndpoint = {root: columns}
     for least in (1e-4, 1e-8):
         waiting = list(new)
         for end in waiting:
@@ -276,7 +301,7 @@ def _carried(root: _Endpoint, columns: np.ndarray, near: _Links, known: _ByEndpo
     return new
 
 
-def _place(new: _ByEndpoint, known: _ByEndpoint) -> None:
+def _place(new: ByEndpoint, known: ByEndpoint) -> None:
     """Add new modes to the known ones, each at the first number free at all its endpoints."""
     for m in range(next(iter(new.values())).shape[1]):
         members = [end for end, frame in new.items() if frame[:, m].any()]
@@ -328,22 +353,22 @@ def _placed(frame: np.ndarray, column: int, direction: np.ndarray) -> np.ndarray
     return wide
 
 
-def _as_frames(graph: Graph, known: _ByEndpoint, modes: int) -> Frames:
+def _as_frames(graph: Graph, known: ByEndpoint, modes: int) -> Frames:
     inputs, outputs = set(graph.inputs), set(graph.outputs)
     u = [np.zeros((graph.nodes[edge.target], modes)) for edge in graph.edges]
     v = [np.zeros((graph.nodes[edge.source], modes)) for edge in graph.edges]
     for end, frame in known.items():
         (u if end.side == "u" else v)[end.edge][:, : frame.shape[1]] = frame
-    passing = _passing(graph, u, v, modes)
+    passing = passing_modes(graph, u, v, modes)
     for i, edge in enumerate(graph.edges):
         if edge.target not in outputs:
-            u[i] = _hidden_frame(graph.nodes[edge.target], passing[edge.target])
+            u[i] = hidden_frame(graph.nodes[edge.target], passing[edge.target])
         if edge.source not in inputs:
-            v[i] = _hidden_frame(graph.nodes[edge.source], passing[edge.source])
+            v[i] = hidden_frame(graph.nodes[edge.source], passing[edge.source])
     return Frames(u, v, modes)
 
 
-def _hidden_frame(width: int, passing: np.ndarray) -> np.ndarray:
+def hidden_frame(width: int, passing: np.ndarray) -> np.ndarray:
     """Hidden frames are free: unit vectors for the modes that pass here, strongest first.
 
     Modes beyond the width cannot pass (a bottleneck).
@@ -355,7 +380,7 @@ def _hidden_frame(width: int, passing: np.ndarray) -> np.ndarray:
     return frame
 
 
-def _passing(
+def passing_modes(
     graph: Graph, u: list[np.ndarray], v: list[np.ndarray], modes: int
 ) -> dict[str, np.ndarray]:
     """Which modes (mode,) come from an input and go to an output through each node."""

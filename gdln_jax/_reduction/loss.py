@@ -30,12 +30,14 @@ class ModeData(eqx.Module):
     - `inputs`: per bundle that leaves input nodes V_e^T x of each active pair (chunk, pair, row,
       mode), else None.
     - `stages`, `counts`: as in `PackedData`.
-    - `masks`: per bundle (edge, mode): 0 where a mode does not fit through the edge.
+    - `masks`: per store (parameter, mode): 0 where a mode does not fit through.
     - `readouts`: per bundle into output nodes how a mode shows in the output: signs (edge, mode)
       beside a frame that the edges share which are active together in a prediction, or full
       frames (edge, width, mode) where there is none (H's overlap terms).
     - `outputs`: targets and weights in the same coordinates.
     - `constant`: what of the loss no mode can change.
+    - `wiring`: of tied edges per bundle (edge,) the row of each edge's strengths among those of all
+      trainable parameters followed by `frozen` (frozen edge, mode); None without ties.
     """
 
     graph: Graph = eqx.field(static=True)
@@ -46,6 +48,8 @@ class ModeData(eqx.Module):
     readouts: tuple[Array | None, ...]
     outputs: tuple[ModeTable | None, ...]
     constant: Array
+    wiring: tuple[Array, ...] | None = None
+    frozen: Array | None = None
 
 
 def mode_loss(b: ModeStrengths, data: ModeData) -> Float[Array, ""]:
@@ -57,11 +61,15 @@ def mode_loss(b: ModeStrengths, data: ModeData) -> Float[Array, ""]:
     # The predictions of an output node live in other coordinates than what it might send on, so
     # they are kept apart from the hidden activities of the same class.
     predicted: dict[NodeClass, Array | None] = dict.fromkeys(classes)
+    every = None if data.wiring is None else _all_strengths(b, data)
     sending = {bundle.source for bundle in graph.bundles}
     for k, (bundle, stage) in enumerate(zip(graph.bundles, data.stages, strict=True)):
         if stage is None:
             continue
-        strength = stage.chosen(b.stacks[k] * data.masks[k])
+        if every is None:
+            strength = stage.chosen(b.stacks[k] * data.masks[k])
+        else:
+            strength = stage.chosen(every[data.wiring[k]])
         here = data.inputs[k]
         if here is None:
             source = activity[bundle.source]
@@ -91,6 +99,12 @@ def mode_loss(b: ModeStrengths, data: ModeData) -> Float[Array, ""]:
             error = table.target - table.predictions(h)
             loss = loss + 0.5 * jnp.sum(table.weight * jnp.square(error))
     return loss
+
+
+def _all_strengths(b: ModeStrengths, data: ModeData) -> Array:
+    """Strengths of all parameters (row, mode), then those of frozen edges; see `wiring`."""
+    rows = [x * mask for x, mask in zip(b.stacks, data.masks, strict=True)]
+    return jnp.concatenate(rows if data.frozen is None else [*rows, data.frozen])
 
 
 def _plus(total: Array | None, more: Array) -> Array:

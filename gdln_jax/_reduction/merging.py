@@ -46,10 +46,13 @@ class Program(eqx.Module):
     hidden: int = eqx.field(static=True)
     rows: int = eqx.field(static=True)
     constant: Array
+    fixed: bool = eqx.field(static=True, default=False)
 
 
 def program_loss(x: Float[Array, "cls mode"], program: Program) -> Float[Array, ""]:
     """l on classes; O(modes x merged pairs)."""
+    if program.fixed:
+        x = jnp.concatenate([x, jnp.ones_like(x[:1])])
     h = jnp.zeros((program.hidden, program.rows, x.shape[1]))
     predictions = [jnp.zeros(target.shape) for target in program.targets]
     for work in program.work:
@@ -133,8 +136,18 @@ class _Merger:
 
     def __init__(self, data: ModeData, labels: np.ndarray, masks: np.ndarray):
         self.data, self.graph = data, data.graph
-        self.labels = by_store(self.graph, labels, core=0)
-        self.masks = by_store(self.graph, masks, core=1)
+        if data.wiring is None:
+            self.labels = by_store(self.graph, labels, core=0)
+            self.masks = by_store(self.graph, masks, core=1)
+        else:
+            # Frozen edges have a label of their own, whose strength is 1, and theirs as a mask.
+            fixed = (
+                np.zeros((0, masks.shape[1])) if data.frozen is None else np.asarray(data.frozen)
+            )
+            labels = np.concatenate([labels, np.full(len(fixed), labels.max() + 1)])
+            masks, wiring = np.concatenate([masks, fixed]), [np.asarray(w) for w in data.wiring]
+            self.labels = tuple(labels[rows] for rows in wiring)
+            self.masks = tuple(masks[rows] for rows in wiring)
         self.hidden = 0
         self.number: dict[NodeClass, np.ndarray] = {}
         self.work: list[Work] = []
@@ -241,6 +254,7 @@ def merged(data: ModeData, labels: np.ndarray, masks: np.ndarray) -> Program:
         hidden=merger.hidden,
         rows=rows,
         constant=jnp.asarray(constant),
+        fixed=data.frozen is not None,
     )
 
 

@@ -60,8 +60,8 @@ def make_mode_data(data: PackedData, frames: Frames) -> ModeData:
         stages=data.stages,
         counts=data.counts,
         masks=tuple(
-            jnp.asarray(np.stack([fits[graph.edge_index[e]] for e in bundle.edges]).astype(float))
-            for bundle in graph.bundles
+            jnp.asarray(np.stack([fits[first_use(graph, name)] for name in names]).astype(float))
+            for names in (store.names for store in graph.stores if not store.frozen)
         ),
         readouts=tuple(
             _readout(graph, bundle, frames.u if shared[bundle.target] is None else signs)
@@ -72,7 +72,29 @@ def make_mode_data(data: PackedData, frames: Frames) -> ModeData:
             for table, count in zip(outputs, data.counts, strict=True)
         ),
         constant=jnp.asarray(constant),
+        **_wired(graph, frames),
     )
+
+
+def _wired(graph: Graph, frames: Frames) -> dict[str, tuple[Array, ...] | Array]:
+    """Which row of strengths each edge reads, and those of frozen edges; nothing without ties."""
+    if not graph.tied:
+        return {}
+    row = {name: k for k, name in enumerate(graph.moving)}
+    frozen = {edge: len(row) + k for k, edge in enumerate(frames.frozen)}
+
+    def of(edge: str) -> int:
+        return frozen[edge] if edge in frozen else row[graph.parameter_of[edge][0]]
+
+    wiring = tuple(jnp.asarray([of(edge) for edge in bundle.edges]) for bundle in graph.bundles)
+    if not frozen:
+        return {"wiring": wiring}
+    return {"wiring": wiring, "frozen": jnp.asarray(np.stack(list(frames.frozen.values())))}
+
+
+def first_use(graph: Graph, parameter: str) -> int:
+    """Position of the first edge that uses a parameter."""
+    return graph.edge_index[graph.uses[parameter][0].edge]
 
 
 def _to_device(table: _Table, count: int) -> ModeTable:

@@ -46,7 +46,8 @@ class Quotient(Result, SeveralArrays, eqx.Module):
     - `classes`: tuple of tuples of edge names; edges of a class start equal and stay equal.
     - `rates`: 1/|class|, in the same order: tau dx_c/dt = -rates[c] dl/dx_c. With time constants
       by edge, `tau` (class,), those of the classes divide them.
-    - `labels`: the class of each edge, in the order of the graph's bundles.
+    - `labels`: the class of each parameter, in the order of the graph's stores (without ties, of
+      each edge, by bundle); `rates` counts arrays, not the edges that use them (BEYOND 9.6).
     - `x0`: (class, mode) strengths at the start; `fits`: 0 where a mode does not fit through.
     """
 
@@ -149,9 +150,8 @@ class Quotient(Result, SeveralArrays, eqx.Module):
         """
         modes = None
         if path is not None:
-            flat = (name for bundle in self.graph.bundles for name in bundle.edges)
-            labels = dict(zip(flat, self.labels, strict=True))
-            names = self.graph.walk(path)
+            labels = dict(zip(self.graph.moving, self.labels, strict=True))
+            names = [self.graph.parameter_of[edge][0] for edge in self.graph.walk(path)]
             modes = _PathOfClasses(np.array([labels[name] for name in names]))
         setup = settings(
             self.x0.dtype, rtol=rtol, atol=atol, solver=solver, adjoint=adjoint, max_steps=max_steps

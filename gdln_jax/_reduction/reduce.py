@@ -5,8 +5,11 @@ measured here, not assumed.
 """
 
 import warnings
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import ArrayLike
 
 from gdln_jax._checks import check_choice, check_positive, is_concrete
 from gdln_jax._data.boundary import check_gated_data, check_graph, check_single
@@ -14,7 +17,8 @@ from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._data.packing import in_blocks, pack
 from gdln_jax._graph import Graph
-from gdln_jax._network.edges import check_untied, stacked
+from gdln_jax._network.edges import Stacks, stacked
+from gdln_jax._network.losses import mse
 from gdln_jax._reduction.certificate import (
     named_classes,
     normal_component,
@@ -23,17 +27,24 @@ from gdln_jax._reduction.certificate import (
     typical_strength,
 )
 from gdln_jax._reduction.coupled import couple
-from gdln_jax._reduction.frames import find_frames
+from gdln_jax._reduction.frames import Frames, find_frames
+from gdln_jax._reduction.frozen_paths import (
+    frozen_arrays,
+    frozen_stacks,
+    without_frozen_paths,
+)
 from gdln_jax._reduction.mode_data import make_mode_data
 from gdln_jax._reduction.reduction import Reduction
 from gdln_jax._reduction.refusal import InexactReductionError, InexactReductionWarning, advice
 from gdln_jax._reduction.statistics import (
+    Moments,
     group_statistics,
     path_moments,
     unit_nodes,
     with_shared_errors,
     without_weightless,
 )
+from gdln_jax._reduction.tied_frames import Sides, find_tied_frames, scaled_alike
 
 _MODES = ("raise", "warn", "coupled")
 
@@ -44,6 +55,8 @@ def reduce(
     *,
     tol: float = 1e-8,
     on_inexact: str = "raise",
+    frozen: Mapping[str, ArrayLike] | None = None,
+    frames: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
     seed: int = 0,
 ) -> Reduction:
     """Find the aligned coordinates of a network's learning dynamics, and certify them.
@@ -58,36 +71,75 @@ def reduce(
         on_inexact: what to do above it. `"raise"`; `"warn"` and go on with the approximation; or
             `"coupled"`: keep the off-diagonal couplings, exact by construction but with a matrix
             per edge instead of one number per mode.
+        frozen: of a graph with frozen parameters, parameter -> array.
+        frames: of a graph with ties, edge or parameter -> (U, V) to take instead of looking for
+            them; columns may be 0.
+
+    With tied edges there is one b for each parameter, and the certificate is that of the class
+    gradient, whose terms may cancel where no edge alone is exact (BEYOND 9.2).
 
     Raises:
         InexactReductionError: a residual above `tol`; it names the worst statistics and remedies.
         ValueError: inputs and targets that are nowhere correlated, or bad arguments.
     """
     check_graph(graph)
-    check_untied(graph, "reduce", "integrate the network itself by gradient_flow")
     check_choice(on_inexact, _MODES, "on_inexact")
     tol = check_positive(tol, "tol")
+    if graph.tied:
+        return _reduce_tied(graph, data, Options(tol, on_inexact, seed), frozen, frames)
+    if frozen or frames:
+        raise ValueError(
+            "frozen= and frames= are for graphs with tied or frozen edges, Graph(shared=, frozen=)."
+        )
     packed = _packed(graph, data)
     unit, sizes = unit_nodes(packed)
-    frames = find_frames(unit, seed=seed)
+    found = find_frames(unit, seed=seed)
+    _check_modes(found)
+    moments = path_moments(packed)
+    found = with_shared_errors(moments, found)
+    return _certified(
+        graph, data, packed, unit, sizes, moments, found, Options(tol, on_inexact, seed)
+    )
+
+
+class Options(NamedTuple):
+    """What the caller of `reduce` asks for."""
+
+    tol: float
+    on_inexact: str
+    seed: int
+
+
+def _check_modes(frames: Frames) -> None:
     if frames.modes == 0:
         raise ValueError(
             "no input is correlated with any target along an open path, so there is no mode to "
             "learn; check gates and targets."
         )
-    moments = path_moments(packed)
-    frames = with_shared_errors(moments, frames)
+
+
+def _certified(
+    graph: Graph,
+    data: GatedData | PackedData,
+    packed: PackedData,
+    unit: PackedData,
+    sizes: dict[str, float],
+    moments: Moments,
+    frames: Frames,
+    options: Options,
+    fixed: Stacks | None = None,
+) -> Reduction:
+    """Measure the certificate in frames, look for ties, and make the reduction."""
+    tol, on_inexact, seed = options
     statistics = group_statistics(packed, moments, frames)
     mode_data = make_mode_data(packed, frames)
-    u, v = (
-        stacked(graph, dict(zip(graph.edge_index, f, strict=True))) for f in (frames.u, frames.v)
-    )
+    u, v = _stored(graph, frames)
     unit_scale = typical_strength(graph, moments, frames, sizes)
     typical = typical_strength(graph, moments, frames)
 
     def residual_at(labels: np.ndarray | None) -> float:
         masks = mode_data.masks
-        return normal_component(unit, u, v, masks, unit_scale, labels, seed=seed)
+        return normal_component(unit, u, v, masks, unit_scale, labels, fixed, seed=seed)
 
     untied = residual = residual_at(None)
     ties = core = None
@@ -117,7 +169,53 @@ def reduce(
         typical=typical,
         ties=ties,
         core=core,
+        fixed=fixed,
     )
+
+
+def _stored(graph: Graph, frames: Frames) -> tuple[Stacks, Stacks]:
+    """U and V of every trainable parameter, by store."""
+    u, v = {}, {}
+    for name in graph.trainable:
+        edge, turned = graph.uses[name][0]
+        k = graph.edge_index[edge]
+        u[name], v[name] = (frames.v[k], frames.u[k]) if turned else (frames.u[k], frames.v[k])
+    return stacked(graph, u), stacked(graph, v)
+
+
+def _reduce_tied(
+    graph: Graph,
+    data: GatedData | PackedData,
+    options: Options,
+    frozen: Mapping[str, ArrayLike] | None,
+    frames: Mapping[str, tuple[ArrayLike, ArrayLike]] | None,
+) -> Reduction:
+    """`reduce` for a graph with tied or frozen edges."""
+    if options.on_inexact == "coupled":
+        raise ValueError(
+            "on_inexact='coupled' is not there for tied or frozen edges: pass 'warn', or integrate "
+            "the network itself by gradient_flow."
+        )
+    arrays = frozen_arrays(graph, frozen or {})
+    packed = _packed(graph, without_frozen_paths(graph, data, arrays))
+    sides = Sides(graph)
+    unit, sizes = unit_nodes(packed, scaled_alike(graph, sides))
+    found = find_tied_frames(unit, sides, arrays, frames or {}, seed=options.seed)
+    _check_modes(found)
+    fixed = frozen_stacks(graph, arrays)
+    reduction = _certified(
+        graph, data, packed, unit, sizes, path_moments(packed), found, options, fixed
+    )
+    # Strengths of frozen edges are part of l(b): it must be the loss of the network.
+    b = 0.7 * reduction.typical
+    small, full = reduction.loss(b), mse(reduction.embed(b), packed)
+    if reduction.residual <= options.tol and abs(small - full) > max(options.tol, 1e-6) * full:
+        raise InexactReductionError(
+            "frozen matrices are not diagonal in the frames of the modes between which they lie: "
+            "the loss in aligned coordinates is not that of the network. Integrate the network "
+            "itself by gradient_flow."
+        )
+    return reduction
 
 
 def _packed(graph: Graph, data: GatedData | PackedData) -> PackedData:

@@ -22,7 +22,7 @@ from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._graph import Graph
 from gdln_jax._linalg import norm
-from gdln_jax._network.edges import per_parameter
+from gdln_jax._network.edges import Stacks, per_parameter
 from gdln_jax._network.gated import GatedNetwork, check_network
 from gdln_jax._network.pathways import Pathways, pathways
 from gdln_jax._ode import MAX_STEPS, Crossing, settings, smallest_entry, smallest_scale
@@ -110,6 +110,7 @@ class Reduction(Result, SeveralArrays, eqx.Module):
     typical: Float[np.ndarray, " mode"]
     ties: tuple[tuple[str, ...], ...] | None = eqx.field(static=True)
     core: Coupled | None
+    fixed: Stacks | None = None
 
     @property
     def coupled(self) -> bool:
@@ -139,7 +140,16 @@ class Reduction(Result, SeveralArrays, eqx.Module):
         if isinstance(given, MatrixStrengths):
             assert self.core is not None
             return GatedNetwork.from_stacks(self.graph, self.core.weights(given))
-        return GatedNetwork.from_stacks(self.graph, embedded(self.u, given, self.v))
+        return GatedNetwork.from_stacks(
+            self.graph, embedded(self.u, given, self.v), self._fixed_beside(given)
+        )
+
+    def _fixed_beside(self, b: ModeStrengths | MatrixStrengths) -> Stacks | None:
+        """The frozen arrays, with the leading axes of strengths."""
+        if self.fixed is None:
+            return None
+        lead = b.stacks[0].shape[: -1 - b.core]
+        return tuple(jnp.broadcast_to(w, (*lead, *w.shape)) for w in self.fixed)
 
     def loss(self, b: StrengthsLike) -> Float[Array, ""]:
         """l(b) = L(W(b)); O(modes x active edges), no paths. Differentiable in b, all orders."""
@@ -180,6 +190,14 @@ class Reduction(Result, SeveralArrays, eqx.Module):
         net = self._network(networks_of(net, self.graph))
         if self.core is not None:
             return project_matrices(net, self.u, self.v, self.frames, align)
+        if self.graph.tied:
+            if align:
+                raise ValueError(
+                    "project looks for hidden frames node by node, which tied edges join: pass "
+                    "align=False to read the network in the frames of embed."
+                )
+            b, outside = self.read(net)
+            return b, {name: np.asarray(share) for name, share in outside.items()}
         return project(net, self.u, self.v, align)
 
     def read(
@@ -207,7 +225,11 @@ class Reduction(Result, SeveralArrays, eqx.Module):
         for w, inside in zip(net.stacks, embedded(u, b, v), strict=True):
             size = norm(w, axis=(-2, -1))
             outside.append(norm(w - inside, axis=(-2, -1)) / jnp.where(size > 0, size, 1))
-        return b, {name: outside[k][..., i] for name, (k, i) in self.graph.slot.items()}
+        return b, {
+            name: outside[k][..., i]
+            for name, (k, i, _) in self.graph.place.items()
+            if name not in self.graph.frozen
+        }
 
     def pathways(
         self, run: Trajectory | ReducedTrajectory | DataSet, *, by: str = "path"
@@ -267,7 +289,7 @@ class Reduction(Result, SeveralArrays, eqx.Module):
         if b.graph != self.graph:
             raise ValueError("the run has another graph than this reduction.")
         u, v = (self.u, self.v) if self.core is None else (self.core.u, self.core.v)
-        return GatedNetwork.from_stacks(self.graph, embedded(u, b, v))
+        return GatedNetwork.from_stacks(self.graph, embedded(u, b, v), self._fixed_beside(b))
 
     def _network(self, net: GatedNetwork) -> GatedNetwork:
         check_network(net)
@@ -570,7 +592,7 @@ class Reduction(Result, SeveralArrays, eqx.Module):
         check_finite(start)
         check_ties(self.ties, self.untied_residual, start)
         apart = None if rule is None else what_sets_apart(rule, self.graph)
-        clock = np.ones(len(self.graph.edges))
+        clock = np.ones(len(self.graph.trainable))
         if tau is not None:
             check_tied_clock(self.ties, tau)
             clock = np.concatenate(

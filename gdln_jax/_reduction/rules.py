@@ -5,6 +5,7 @@ update to that of the same optimiser on reduced weights. Both at random points o
 randomly turned hidden frames: in coordinate frames Adam would pass.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -32,6 +33,7 @@ from gdln_jax._reduction.forms import (
 from gdln_jax._reduction.loss import ModeData
 from gdln_jax._reduction.refusal import InexactReductionError
 from gdln_jax._reduction.strengths import ClassStrengths, MatrixStrengths, ModeStrengths
+from gdln_jax._reduction.tied_frames import Sides
 from gdln_jax._scan import apply_gradient, as_transformation, initial_state
 from gdln_jax.rules import InexactRuleError, Rule
 
@@ -59,6 +61,7 @@ class Certified(Protocol):
     typical: np.ndarray
     ties: tuple[tuple[str, ...], ...] | None
     core: Coupled | None
+    fixed: Stacks | None
 
 
 class RuleResidual(NamedTuple):
@@ -179,7 +182,11 @@ def residual_of(
             values: Strengths = _signed_strengths(rng, shape, reduction)
         else:
             values = _matrices(rng, shape, reduction, core.size)
-        return _turned(rng, points, graph, *frames, core is not None), values
+        turned = _turned(rng, points, graph, *frames, core is not None)
+        if reduction.fixed is not None:
+            fixed = tuple(jnp.stack([w] * points) for w in reduction.fixed)
+            turned = dataclasses.replace(turned, fixed=fixed)
+        return turned, values
 
     space = Space(form, masks, _tie_labels(reduction))
     whole = _OfNetwork(reduction.data if loss is mse else reduction.source, loss)
@@ -208,7 +215,7 @@ def measure(
             break
         # Gradients are gathered over several steps, or a schedule begins at 0.
         chosen.append(4 * chosen[-1])
-    names = [name for bundle in graph.bundles for name in bundle.edges]
+    names = graph.moving
     worst = []
     for part in (off, apart):
         share = np.sqrt(np.sum(np.square(part), axis=-1)) / np.where(moved > 0, moved, 1.0)
@@ -303,8 +310,8 @@ def _matrices(
     sizes = np.resize(_SIZES, shape)[..., None, None, None]
     spread = sizes * float(np.max(reduction.typical)) / np.sqrt(count)
     stacks = tuple(
-        jnp.asarray(spread * rng.normal(size=(*shape, len(bundle.edges), count, count)))
-        for bundle in reduction.graph.bundles
+        jnp.asarray(spread * rng.normal(size=(*shape, len(stack), count, count)))
+        for stack in reduction.u
     )
     return MatrixStrengths(reduction.graph, stacks)
 
@@ -315,11 +322,10 @@ def _turned(
     """Frames (point, ...) with every hidden node turned; no output is changed by that."""
     sides: tuple[list[list[np.ndarray]], ...] = ([], [])
     for _ in range(points):
-        turns = {name: np.eye(width) for name, width in graph.nodes.items()}
-        for name in graph.hidden:
-            turns[name] = np.linalg.qr(rng.normal(size=turns[name].shape))[0]
-        for side, stacks, end in zip(sides, (u, v), ("target", "source"), strict=True):
-            nodes = [[getattr(graph.edge(e), end) for e in k.edges] for k in graph.bundles]
+        turns = _turns(rng, graph)
+        for side, stacks, end in zip(sides, (u, v), (0, 1), strict=True):
+            stores = (store.names for store in graph.stores if not store.frozen)
+            nodes = [[graph.ends(name)[end] for name in names] for names in stores]
             side.append(
                 [
                     np.stack([turns[name] for name in names]) @ np.asarray(stack)
@@ -332,12 +338,25 @@ def _turned(
     return Embedded(stacked[0], stacked[1], matrices)
 
 
+def _turns(rng: np.random.Generator, graph: Graph) -> dict[str, np.ndarray]:
+    """A random rotation of every hidden frame that is free; nodes joined by ties share theirs."""
+    turns = {name: np.eye(width) for name, width in graph.nodes.items()}
+    joined = [[name] for name in graph.hidden]
+    if graph.tied:
+        sides = Sides(graph)
+        joined = [sorted(sides.nodes[c]) for c in sides.free]
+    for names in joined:
+        turn = np.linalg.qr(rng.normal(size=turns[names[0]].shape))[0]
+        turns |= dict.fromkeys(names, turn)
+    return turns
+
+
 def _tie_labels(reduction: Certified) -> tuple[int, ...] | None:
     """Class (edge,) of every edge, in bundle order, under the reduction's ties."""
     if reduction.ties is None:
         return None
     label = {name: k for k, names in enumerate(reduction.ties) for name in names}
-    return tuple(label[name] for bundle in reduction.graph.bundles for name in bundle.edges)
+    return tuple(label[name] for name in reduction.graph.moving)
 
 
 def limit(tol: float) -> float:
@@ -369,7 +388,7 @@ def check_rule(
         )
     if residual.same <= tol:
         return False
-    if on_inexact == "embed":
+    if on_inexact == "embed" and not reduction.graph.frozen:
         return True
     raise InexactRuleError(
         f"{described(rule, net)} keeps the aligned manifold, but it sees the shapes of the "
@@ -400,7 +419,7 @@ def share(value: float) -> str:
 def silent_network(graph: Graph) -> GatedNetwork:
     """The network with all weights 0."""
     return GatedNetwork.from_stacks(
-        graph, tuple(jnp.zeros((len(k.edges), *k.shape)) for k in graph.bundles)
+        graph, tuple(jnp.zeros((len(store.names), *store.shape)) for store in graph.stores)
     )
 
 

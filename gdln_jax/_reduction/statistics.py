@@ -1,6 +1,7 @@
 """S and D of N Eq. 7-8 per group of paths, and how far they are from diagonal."""
 
 import itertools
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -176,9 +177,12 @@ def input_owners(packed: PackedData, c: int) -> dict[int, str]:
     }
 
 
-def unit_nodes(packed: PackedData) -> tuple[PackedData, dict[str, float]]:
+def unit_nodes(
+    packed: PackedData, alike: Iterable[set[str]] = ()
+) -> tuple[PackedData, dict[str, float]]:
     """Divide inputs and targets by the largest norm that they have at their node.
 
+    The nodes of each set of `alike` by the largest of theirs.
     Returns the data and the sizes (1 where a node is silent). O(size of the data).
     """
     graph = packed.graph
@@ -196,6 +200,8 @@ def unit_nodes(packed: PackedData) -> tuple[PackedData, dict[str, float]]:
                 norms = np.linalg.norm(np.asarray(table.target), axis=2).max(axis=1)
                 for i, norm in zip(np.asarray(table.node).tolist(), norms, strict=True):
                     sizes[names[i]] = max(sizes[names[i]], float(norm))
+    for names in alike:
+        sizes |= dict.fromkeys(names, max(sizes[name] for name in names))
     sizes = {name: size or 1.0 for name, size in sizes.items()}
     inputs = []
     for x, owner in zip(packed.inputs, owners, strict=True):

@@ -34,14 +34,13 @@ class ModeStrengths(EdgeArrays):
             return b
         if not isinstance(b, Mapping):
             row = jnp.asarray(_row(b, modes, "b"))
-            return cls(graph, tuple(jnp.tile(row, (len(k.edges), 1)) for k in graph.bundles))
-        check_keys(b, graph.edge_index, "b", "an edge of the graph")
-        for edge in graph.edges:
-            if edge.name not in b:
-                raise ValueError(
-                    f"b lacks edge {edge.name!r}; give it a number or an array ({modes},)."
-                )
-        rows = {name: _row(b[name], modes, f"b[{name!r}]") for name in graph.edge_index}
+            stores = (store for store in graph.stores if not store.frozen)
+            return cls(graph, tuple(jnp.tile(row, (len(s.names), 1)) for s in stores))
+        given = _by_parameter(graph, b)
+        for name in graph.trainable:
+            if name not in given:
+                raise ValueError(f"b lacks edge {name!r}; give it a number or an array ({modes},).")
+        rows = {name: _row(given[name], modes, f"b[{name!r}]") for name in graph.trainable}
         return cls(graph, stacked(graph, rows))
 
     def masked(self, masks: tuple[Array, ...]) -> "ModeStrengths":
@@ -54,6 +53,30 @@ class ModeStrengths(EdgeArrays):
         stack = self.stacks[0]
         batch = f", batch {stack.shape[:-2]}" if stack.ndim > 2 else ""
         return f"ModeStrengths({len(self)} edges x {stack.shape[-1]} modes{batch})"
+
+
+def _by_parameter(graph: Graph, b: Mapping[str, Any]) -> dict[str, Any]:
+    """Strengths keyed by parameter; an edge may stand for its class, if it says the same.
+
+    Raises:
+        ValueError: an unknown or a frozen one; two edges of a class that differ.
+    """
+    if not graph.tied:
+        check_keys(b, graph.edge_index, "b", "an edge of the graph")
+        return dict(b)
+    check_keys(b, {**graph.parameters, **graph.edge_index}, "b", "an edge of the graph")
+    given: dict[str, Any] = {}
+    for name, value in b.items():
+        parameter = name if name in graph.parameters else graph.parameter_of[name][0]
+        if parameter in graph.frozen:
+            raise ValueError(f"b gives strengths to {name!r}, which is frozen: leave it out.")
+        before = given.setdefault(parameter, value)
+        if before is not value and not np.array_equal(before, value):
+            raise ValueError(
+                f"b gives edges of the class {parameter!r} different strengths: give "
+                f"{parameter!r} once."
+            )
+    return given
 
 
 class MatrixStrengths(EdgeArrays):
@@ -101,7 +124,8 @@ class ClassStrengths(EdgeArrays):
     """Strengths of edges that share one variable per class, looked up when an edge is asked for.
 
     - `x`: (..., class, mode). `classes`: names of the edges of each class.
-    - `labels`: the class of each edge, in the order of the graph's bundles.
+    - `labels`: the class of each parameter, in the order of the graph's stores (without ties, of
+      each edge, by bundle).
     """
 
     core: ClassVar[int] = 1
@@ -115,10 +139,12 @@ class ClassStrengths(EdgeArrays):
 
     def __getitem__(self, name: str) -> Array:
         """The strengths of one edge, (..., mode)."""
-        self.graph.edge(name)
-        bundle, position = self.graph.slot[name]
-        before = sum(len(other.edges) for other in self.graph.bundles[:bundle])
-        return self.x[..., self.labels[before + position], :]
+        if name not in self.graph.parameters:
+            self.graph.edge(name)
+        parameter, _ = self.graph.parameter_of.get(name, (name, False))
+        if parameter not in self.graph.moving:
+            raise KeyError(f"{name!r} is frozen and has no strengths that change.")
+        return self.x[..., self.labels[self.graph.moving.index(parameter)], :]
 
     def expanded(self) -> ModeStrengths:
         """The same strengths, held edge by edge."""
@@ -149,13 +175,14 @@ _Strengths = TypeVar("_Strengths", bound=ModeStrengths | MatrixStrengths)
 
 
 class FrameView(ArrayMapping[tuple[Array, Array]]):
-    """Read-only mapping edge -> (U_e, V_e)."""
+    """Read-only mapping edge or trainable parameter -> (U, V), in the orientation of the name."""
 
     def __init__(self, graph: Graph, u: tuple[Array, ...], v: tuple[Array, ...]):
         self._u, self._v = EdgeArrays(graph, u), EdgeArrays(graph, v)
 
     def __getitem__(self, name: str) -> tuple[Array, Array]:
-        return self._u[name], self._v[name]
+        u, v = (arrays.in_place(name) for arrays in (self._u, self._v))
+        return (v, u) if self._u.turned(name) else (u, v)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._u)
@@ -173,7 +200,7 @@ _READ = {1: "etm,...ets,esm->...em", 2: "etm,...ets,esn->...emn"}
 def embedded(
     u: tuple[Array, ...], b: ModeStrengths | MatrixStrengths, v: tuple[Array, ...]
 ) -> Stacks:
-    """Weights U_e diag(b_e) V_e^T or U_e b_e V_e^T, one stack per bundle.
+    """Weights U_e diag(b_e) V_e^T or U_e b_e V_e^T, one stack per trainable store.
 
     Frames may have more columns than there are modes: the first ones are taken.
     """
@@ -191,7 +218,7 @@ def in_frames(
     weights: Stacks,
     v: tuple[Array, ...],
 ) -> _Strengths:
-    """Strengths diag(U_e^T W_e V_e), or the whole matrices, of one stack of weights per bundle."""
+    """Strengths diag(U_e^T W_e V_e), or the whole matrices, of one stack of weights per store."""
     parts = zip(u, weights, v, strict=True)
     return kind(graph, tuple(jnp.einsum(_READ[kind.core], *part) for part in parts))
 

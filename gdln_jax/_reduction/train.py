@@ -175,7 +175,7 @@ def train(
         start = core.read(core.start(start))
     full = _certified(reduction, rule, loss, tol, on_inexact)
     frames = (reduction.u, reduction.v) if core is None else (core.u, core.v)
-    whole = Embedded(*frames, core is not None)
+    whole = Embedded(*frames, core is not None, reduction.fixed)
     if full:
         form: Form = whole
     elif core is not None:
