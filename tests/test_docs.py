@@ -145,6 +145,18 @@ def test_width_page(capsys):
 
 
 @pytest.mark.slow
+def test_tied_page(capsys):
+    scope = run("tied")
+    printed = capsys.readouterr().out
+    assert "{'W': (3, 5)}" in printed
+    assert scope["distance"] < 1e-6
+    assert scope["gap"] < 1e-8
+    assert scope["certified"].residual < 1e-12
+    assert "h: none, ties join it with its own inverse transpose" in printed
+    assert "h1: + [A][A]^T - [B]^T[B]" in printed
+
+
+@pytest.mark.slow
 def test_own_loss_page(capsys):
     scope = run("own_loss")
     assert "equal: True" in capsys.readouterr().out

@@ -193,3 +193,23 @@ def test_the_picture_stands_beside_its_file_and_replaces_only_its_like(
     assert draw("--out", "elsewhere/my.png").exit_code == 0  # named by the user
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["elsewhere"]
+
+
+def test_ties_of_a_file(tmp_path):
+    file = tmp_path / "net.toml"
+    text = """edges = [["x", "h"], ["h", "y"], ["x", "y", "F"]]
+frozen = ["F"]
+[nodes]
+x = 3
+h = 2
+y = 3
+[shared]
+W = ["x->h", "h->y^T"]
+"""
+    file.write_text(text)
+    graph = _drawing.read_drawing(file).graph
+    assert graph.parameter_of["h->y"] == ("W", True)
+    assert graph.frozen == ("F",)
+    file.write_text(text.replace('"h->y^T"', '"h->z"'))
+    with pytest.raises(OptionError, match=r"line 7: .*'h->z', which is no edge"):
+        _drawing.read_drawing(file)

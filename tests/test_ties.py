@@ -443,3 +443,22 @@ def test_what_is_not_derived_is_refused(flip: tuple[GatedNetwork, GatedData]):
     for words, attempt in attempts.items():
         with pytest.raises(ValueError, match=words):
             attempt()
+
+
+def test_tied_edges_look_tied():
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots()
+    gdln.plot.architecture(ax, FLIP)
+    names = {text.get_text(): text for text in ax.texts}
+    arrows = [text.arrow_patch for text in ax.texts if getattr(text, "arrow_patch", None)]
+    looks = [(arrow.get_edgecolor(), arrow.get_linestyle()) for arrow in arrows]
+    # In the order of the edges: the class has one colour, the frozen edge is dashed.
+    assert looks[1] == looks[2] != looks[0]
+    assert [style for _, style in looks].count("--") == 1
+    assert looks[4][1] == "--"
+    assert {"B", "B\u1d40", "h1->y"} <= set(names)
+    plt.close(figure)

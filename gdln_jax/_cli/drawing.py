@@ -160,7 +160,7 @@ def _toml(text: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"line (\d+)", str(error))
         raise _RefusalError(str(error), line=int(found[1]) if found else 0) from error
-    known = ("nodes", "edges", *_OPTIONAL)
+    known = ("nodes", "edges", "shared", "frozen", *_OPTIONAL)
     for key in spec:
         if key not in known:
             raise _RefusalError(f"{key!r} is not known{suggest(key, known)}: {listed(known)}", key)
@@ -172,7 +172,8 @@ def _toml(text: str) -> dict[str, Any]:
     nodes = spec.pop("nodes")
     if not isinstance(nodes, dict):
         raise _RefusalError("nodes must be a table from name to width", "nodes")
-    return {**_graph(nodes, spec.pop("edges")), **spec}
+    ties = {key: spec.pop(key) for key in ("shared", "frozen") if key in spec}
+    return {**_graph(nodes, spec.pop("edges"), ties), **spec}
 
 
 def _check_edges(edges: object) -> None:
@@ -191,11 +192,15 @@ def _check_edges(edges: object) -> None:
             )
 
 
-def _graph(nodes: dict[str, Any], edges: list[list[str]]) -> dict[str, Any]:
+def _graph(nodes: dict[str, Any], edges: list[list[str]], ties: dict[str, Any]) -> dict[str, Any]:
     try:
-        return {"graph": Graph(nodes, [tuple(edge) for edge in edges])}  # type: ignore[misc]
+        return {"graph": Graph(nodes, [tuple(edge) for edge in edges], **ties)}  # type: ignore[misc]
     except ValueError as error:
         message = str(error)
+        if message.startswith(("shared", "frozen", "the class name")):
+            raise _RefusalError(
+                message, "frozen" if "frozen" in message[:6] else "shared"
+            ) from error
         # The last one: of two edges of one name it is the second that is one too many.
         for edge in reversed(edges):
             name = edge[2] if len(edge) == 3 else f"{edge[0]}->{edge[1]}"

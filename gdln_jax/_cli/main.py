@@ -311,7 +311,8 @@ def draw(
     The picture FILE.png stands beside FILE unless --out says where.
 
     TOML: edges = \[["x", "h"], ["h", "y"]], then \[nodes] with x = 4 and so on; optional are
-    paths = \[["x->h", "h->y"]], \[gates], \[labels]. Python: graph = gdln_jax.Graph(...).
+    paths = \[["x->h", "h->y"]], \[gates], \[labels], and of tied weights frozen = \["x->h"] and
+    \[shared] with W = ["x->h", "h->y^T"]. Python: graph = gdln_jax.Graph(...).
     """
     from gdln_jax._cli import drawing as drawn  # it imports matplotlib
 

@@ -21,6 +21,8 @@ _SHOWN = 10
 _FONT, _SMALLEST = 8, 6
 # Distance of a label from its node, in levels.
 _APART = 0.13
+# Colours of classes of tied edges, in turn.
+_TIED = ("other", "random", "untrained", "trained", "shared")
 _Pair = tuple[float, float]
 
 
@@ -46,16 +48,22 @@ def architecture(
 
     Readable up to ten nodes on a level; beyond that the middle ones are left out. The limits of the
     axes make way for labels, at the size that the axes have now; labels that are too wide even so
-    are written smaller, down to 6 points, and then in two lines.
+    are written smaller, down to 6 points, and then in two lines. Edges that share a parameter have
+    one colour and its name, with a T for the transpose; frozen ones are grey and dashed.
     """
     layout = _Layout.of(graph, horizontal)
     colour_of, closed = _edge_colours(paths, path_colours), set(closed)
     drawn: Counter[tuple[str, str]] = Counter()
+    tied = _tied_looks(graph)
     for edge in graph.edges:
         if edge.source in layout.place and edge.target in layout.place:
             number = drawn[edge.source, edge.target]
             drawn[edge.source, edge.target] += 1
-            _draw_edge(ax, layout, edge, number, colour_of.get(edge.name), edge.name in closed)
+            look = tied.get(edge.name, _Tied())
+            colour, dashed = colour_of.get(edge.name, look.colour), look.frozen
+            _draw_edge(ax, layout, edge, number, colour, edge.name in closed, dashed)
+            if look.text:
+                _name_edge(ax, layout, edge, look.text, colour)
     for name in layout.place:
         _draw_node(ax, graph, layout, name, colour_of, name in closed)
     for spot in layout.dots:
@@ -97,7 +105,13 @@ class _Layout:
 
 
 def _draw_edge(
-    ax: Axes, layout: _Layout, edge: Edge, number: int, colour: ColorType | None, closed: bool
+    ax: Axes,
+    layout: _Layout,
+    edge: Edge,
+    number: int,
+    colour: ColorType | None,
+    closed: bool,
+    dashed: bool,
 ) -> None:
     """`number` counts the edges between the same two nodes, which bend away from one another."""
     start, end = layout.place[edge.source], layout.place[edge.target]
@@ -113,9 +127,44 @@ def _draw_edge(
     else:
         shut = {"ls": ":", "alpha": 0.6} if closed else {"alpha": 0.9}
         look = {"color": COLOURS["faint"], "lw": 0.7, "zorder": 1, **shut}
+    if dashed and not closed:
+        look |= {"ls": "--"}
     way = {"arrowstyle": "-", "connectionstyle": _Detour(ax, bend, between)}
     arrow = {**way, "shrinkA": 0, "shrinkB": 0, **look}
     ax.annotate("", end, start, arrowprops=arrow, zorder=float(look["zorder"]))
+
+
+@dataclass(frozen=True)
+class _Tied:
+    """How a tied or frozen edge is drawn; what is not is drawn as ever."""
+
+    colour: ColorType | None = None
+    text: str = ""
+    frozen: bool = False
+
+
+def _tied_looks(graph: Graph) -> dict[str, _Tied]:
+    """Edge -> its look, for edges of shared or frozen parameters."""
+    looks, count = {}, 0
+    for name, uses in graph.uses.items() if graph.tied else ():
+        own = uses[0].edge == name and len(uses) == 1
+        frozen = name in graph.frozen
+        if own and not frozen:
+            continue
+        colour = None if frozen else COLOURS[_TIED[count % len(_TIED)]]
+        count += not frozen
+        for edge, transposed in uses:
+            looks[edge] = _Tied(colour, f"{name}\u1d40" if transposed else name, frozen)
+    return looks
+
+
+def _name_edge(ax: Axes, layout: _Layout, edge: Edge, text: str, colour: ColorType | None) -> None:
+    """Write the name of a parameter in the middle of an edge."""
+    (x, y), (a, b) = layout.place[edge.source], layout.place[edge.target]
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+    shade = colour or "#808080"
+    middle = ((x + a) / 2, (y + b) / 2)
+    ax.text(*middle, text, ha="center", va="center", fontsize=_FONT, color=shade, bbox=box)
 
 
 class _Detour:
