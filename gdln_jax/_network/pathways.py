@@ -161,6 +161,11 @@ def _paths(arrays: EdgeArrays) -> Array:
     if arrays.core == 2:
         return jnp.stack([product(arrays, path) for path in arrays.graph.paths()])
     graph, flat = arrays.graph, jnp.moveaxis(arrays.flat(), -2, 0)
+    if graph.frozen:
+        raise ValueError(
+            f"paths pass frozen edges ({listed(graph.frozen)}), whose strengths are part of the "
+            "data here: multiply the strengths b[edge] of the edges that learn."
+        )
     order = {name: k for k, name in enumerate(graph.moving)}
     padding = len(order)  # shorter paths are filled up with factors of 1
     longest = max(graph.level.values())
