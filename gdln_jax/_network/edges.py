@@ -189,32 +189,30 @@ def stacked(graph: Graph, arrays: Mapping[str, Array | np.ndarray]) -> tuple[Arr
     return tuple(jnp.asarray(np.stack(g)) if known else jnp.stack(g) for g in groups)
 
 
-def by_bundle(graph: Graph, stores: Sequence[_Array], core: int = 2) -> tuple[_Array, ...]:
-    """The arrays (..., edge, *shape) of the edges of each bundle, from those of all stores.
+def by_bundle(graph: Graph, stores: Sequence[Array]) -> tuple[Array, ...]:
+    """The matrices (..., edge, |target|, |source|) of each bundle, from the stacks of all stores.
 
     Without ties these are the stacks as they are. A bundle whose edges do not all lie in order in
     one store costs one gather for each store and orientation.
     """
     if not graph.tied:
         return tuple(stores)
-    return tuple(_gathered(graph, stores, bundle.edges, core) for bundle in graph.bundles)
+    return tuple(_gathered(graph, stores, bundle.edges) for bundle in graph.bundles)
 
 
-def _gathered(graph: Graph, stores: Sequence[_Array], edges: tuple[str, ...], core: int) -> _Array:
+def _gathered(graph: Graph, stores: Sequence[Array], edges: tuple[str, ...]) -> Array:
     homes = [graph.home[edge] for edge in edges]
     groups: dict[tuple[int, bool], list[int]] = {}
     for i, home in enumerate(homes):
-        groups.setdefault((home.store, home.transposed and core == 2), []).append(i)
-    np_or_jnp = np if isinstance(stores[0], np.ndarray) else jnp
+        groups.setdefault((home.store, home.transposed), []).append(i)
     parts = []
     for (store, transposed), members in groups.items():
         part, positions = stores[store], [homes[i].position for i in members]
-        axis = part.ndim - core - 1
-        if positions != list(range(part.shape[axis])):
-            part = np_or_jnp.take(part, np.array(positions), axis=axis)
-        parts.append(np_or_jnp.swapaxes(part, -1, -2) if transposed else part)
+        if positions != list(range(part.shape[-3])):
+            part = jnp.take(part, np.array(positions), axis=part.ndim - 3)
+        parts.append(jnp.swapaxes(part, -1, -2) if transposed else part)
     if len(parts) == 1:
         return parts[0]
     order = np.argsort([i for members in groups.values() for i in members])
-    joined = np_or_jnp.concatenate(parts, axis=-1 - core)
-    return np_or_jnp.take(joined, order, axis=joined.ndim - core - 1)
+    joined = jnp.concatenate(parts, axis=-3)
+    return jnp.take(joined, order, axis=joined.ndim - 3)

@@ -66,7 +66,7 @@ def mode_loss(b: ModeStrengths, data: ModeData) -> Float[Array, ""]:
     for k, (bundle, stage) in enumerate(zip(graph.bundles, data.stages, strict=True)):
         if stage is None:
             continue
-        if every is None:
+        if every is None or data.wiring is None:
             strength = stage.chosen(b.stacks[k] * data.masks[k])
         else:
             strength = stage.chosen(every[data.wiring[k]])

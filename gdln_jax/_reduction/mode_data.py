@@ -72,24 +72,22 @@ def make_mode_data(data: PackedData, frames: Frames) -> ModeData:
             for table, count in zip(outputs, data.counts, strict=True)
         ),
         constant=jnp.asarray(constant),
-        **_wired(graph, frames),
+        wiring=_wiring(graph, frames),
+        frozen=jnp.asarray(np.stack(list(frames.frozen.values()))) if frames.frozen else None,
     )
 
 
-def _wired(graph: Graph, frames: Frames) -> dict[str, tuple[Array, ...] | Array]:
-    """Which row of strengths each edge reads, and those of frozen edges; nothing without ties."""
+def _wiring(graph: Graph, frames: Frames) -> tuple[Array, ...] | None:
+    """Which row of strengths each edge reads, per bundle; None without ties."""
     if not graph.tied:
-        return {}
+        return None
     row = {name: k for k, name in enumerate(graph.moving)}
     frozen = {edge: len(row) + k for k, edge in enumerate(frames.frozen)}
 
     def of(edge: str) -> int:
         return frozen[edge] if edge in frozen else row[graph.parameter_of[edge][0]]
 
-    wiring = tuple(jnp.asarray([of(edge) for edge in bundle.edges]) for bundle in graph.bundles)
-    if not frozen:
-        return {"wiring": wiring}
-    return {"wiring": wiring, "frozen": jnp.asarray(np.stack(list(frames.frozen.values())))}
+    return tuple(jnp.asarray([of(edge) for edge in bundle.edges]) for bundle in graph.bundles)
 
 
 def first_use(graph: Graph, parameter: str) -> int:
