@@ -75,15 +75,15 @@ class Recipe:
         """What is checked, as texts."""
         return tuple(f"{one.name}: {one.limit}" for one in self.criteria)
 
-    def run(self, options: RecipeOptions, progress: Progress = silent) -> Result:
-        """Make the figure.
+    def run(self, options: RecipeOptions, progress: Progress = silent, **inputs: object) -> Result:
+        """Make the figure; `inputs` are what `simulate` takes beside the options, if any.
 
         Raises:
             OptionError: `simulate` refused, or could not finish, what options led to that are
                 neither the defaults nor those of the short setting; says which these are.
         """
         progress(0.0, "networks")
-        data = self._simulated(options, progress)
+        data = self._simulated(options, progress, inputs)
         progress(0.95, "checks")
         return self.examine(options, data)
 
@@ -112,11 +112,13 @@ class Recipe:
     def texts(self, numbers: Numbers) -> tuple[str, tuple[str, ...], str, str]:
         """Return finding, notes, tables and caption of `text.md`, with `numbers` set in.
 
-        A paragraph that is one number in braces, `{table}`, is a table.
+        A paragraph that is one number in braces, `{table}`, is a table; one that begins with
+        `[key]` appears only where that number is true.
         """
         file = importlib.resources.files(self.package) / "text.md"
         body, _, caption = file.read_text(encoding="utf-8").partition(_CAPTION)
-        parts = [part.strip() for part in body.split("\n\n") if part.strip()]
+        found = [re.match(r"(?:\[(\w+)\] )?(.*)", x.strip(), re.DOTALL) for x in body.split("\n\n")]
+        parts = [one[2] for one in found if one and one[2] and (not one[1] or numbers[one[1]])]
         tables = [part for part in parts if re.fullmatch(r"\{\w+\}", part)]
         first, *notes = (" ".join(part.split()) for part in parts if part not in tables)
         return (
@@ -129,9 +131,11 @@ class Recipe:
     def _module(self, name: str) -> Any:
         return importlib.import_module(f"{self.package}.{name}")
 
-    def _simulated(self, options: RecipeOptions, progress: Progress) -> Dataset:
+    def _simulated(
+        self, options: RecipeOptions, progress: Progress, inputs: Mapping[str, object]
+    ) -> Dataset:
         try:
-            return self._module("simulate").simulate(options, progress)
+            return self._module("simulate").simulate(options, progress, **inputs)
         except OptionError:
             raise
         except (ValueError, ArithmeticError, RuntimeError) as error:
