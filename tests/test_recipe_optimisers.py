@@ -78,6 +78,7 @@ def test_reference_values_are_those_of_the_file(reference_beyond):
     ("change", "message"),
     [
         ({"trained": 7}, "trained = 7 must be below domains = 7"),
+        ({"steps": 150}, "steps must be a multiple of 100, got 150"),
         ({"scales": (0.01, 0.1)}, "two falling numbers"),
         ({"scales": (0.1,)}, "two falling numbers"),
         ({"optimisers": ("descent", "muon")}, "must be of descent, momentum, polar"),

@@ -26,9 +26,11 @@ class Options(RecipeOptions):
     optimisers: tuple[str, ...] = option(tuple(LAWS), "which are run; descent and polar always")
 
     def validate(self) -> None:
-        """Some routes stay untrained, two scales give a slope, and names are known."""
+        """Some routes stay untrained, two scales give a slope, names are known."""
         if self.trained >= self.domains:
             raise ValueError(f"trained = {self.trained} must be below domains = {self.domains}")
+        if self.steps % 100:
+            raise ValueError(f"steps must be a multiple of 100, got {self.steps}")
         if len(self.scales) < 2 or list(self.scales) != sorted(set(self.scales), reverse=True):
             raise ValueError(f"scales must be at least two falling numbers, got {self.scales}")
         if not {"descent", "polar"} <= set(self.optimisers) <= set(LAWS):

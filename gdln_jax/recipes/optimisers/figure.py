@@ -33,7 +33,7 @@ def draw(data: xr.Dataset, numbers: Numbers) -> Figure:
     return figure
 
 
-def law(ax: Axes, height: float, text: str = "", at: float | int = 0, up: float | int = 2) -> None:
+def law(ax: Axes, height: float, text: str, at: float | int, up: float | int = 2) -> None:
     """A dashed line at a value of theory, and its name at `at`, above it or below."""
     ax.axhline(height, color=COLOURS["theory"], linestyle="--", zorder=0)
     place: dict[str, Any] = {"xytext": (0, up), "va": "bottom" if up > 0 else "top"}
@@ -75,8 +75,7 @@ def two_cycle(ax: Axes, data: xr.Dataset, numbers: Numbers) -> None:
     for name, rate, colour, marker in (("converges", 0.9, BLUE, "o"), ("cycles", 1.1, RED, "s")):
         strength, label = data["strength"].sel(run=name), f"$\\eta s$ = {rate}"
         ax.plot(strength, color=colour, marker=marker, label=label)
-    for value in data["cycle"].values:
-        law(ax, value)
+    ax.hlines(data["cycle"], 0, 30, COLOURS["theory"], "dashed")
     plot.corner_text(ax, f"dashed: exact cycle, within {numbers['cycle_gap']:.0e}", "lower right")
     ax.set(xlim=(0, 30), ylim=(0, None), xlabel="step", ylabel="strength in the network")
 
@@ -85,10 +84,8 @@ def curvatures(ax: Axes, data: xr.Dataset, numbers: Numbers) -> None:
     """Both curvatures along a run at step 0.3, limits of two steps, and where it leaves."""
     ax.plot(data["curvature"], "o", color=RED, markevery=2, label="full network")
     for part, colour, style in (("normal", RED, "--"), ("along", BLUE, "-.")):
-        curve = data["curvature_theory"].sel(part=part)
-        ax.plot(curve, color=colour, linestyle=style, label=f"{part} (exact)")
+        ax.plot(data["curvature_theory"].sel(part=part), style, c=colour, label=f"{part} (exact)")
     for rate in (0.15, 0.3):
         law(ax, 2 / rate, f"limit, step {rate:g}", 39)
-    ax.axvline(numbers["left"], color=FAINT, linestyle=":")
-    ax.text(numbers["left"], 4.3, " step 0.3 leaves")
+    ax.axvline(numbers["left"], color=FAINT, linestyle=":", label="network leaves")
     ax.set(xlim=(0, 60), ylim=(0, 16), xlabel="step", ylabel="largest curvature")
