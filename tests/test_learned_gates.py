@@ -358,13 +358,14 @@ def _margin_arrays(delta) -> tuple[Any, Any]:
 class TestRecovery:
     """Other starts than the recipe's; the margin task is on the page, see below."""
 
-    def test_the_shared_pathway_of_routing(self):
-        found = learned.recover_routing(jax.random.key(11), 16)
-        assert found.success[found.best]  # few do: 1 of 16 here, 8 of the recipe's 24
-        # Found from undecided gates, and faster than what the others ended in, if they got there.
-        assert np.all(found.start < 0.75)
-        others = np.nan_to_num(found.times[~found.success], nan=np.inf)
-        assert found.times[found.success].max() < others.min(initial=np.inf)
+    def test_the_shared_pathway_of_routing(self, monkeypatch):
+        # Of three domains and pathways, as the recipe has them, few starts find it: 8 of 24.
+        monkeypatch.setattr(learned, "DOMAINS", 2)
+        monkeypatch.setattr(learned, "PATHWAYS", 2)
+        found = learned.recover_routing(jax.random.key(0), 4)
+        assert np.all(found.start < 0.75)  # from undecided gates
+        assert np.all(found.success)
+        assert np.ptp(found.times) < 0.01 * found.times.min()  # the same, whichever pathway it is
 
     def test_the_double_contexts_of_all_subsets(self):
         found = learned.recover_contexts(jax.random.key(12), 12)
