@@ -322,17 +322,30 @@ def test_what_cannot_be_drawn(system, runs):
             attempt()
 
 
-def test_axes_of_another_type_are_refused_in_plain_python(refused_plainly):
+def test_arguments_of_another_type_are_refused_in_plain_python(refused_plainly):
+    """Of pictures and of pathways, in one process."""
     refused_plainly(
         """
-import numpy as np
+import numpy as np, gdln_jax as gdln
 from gdln_jax import plot
 curve, axes = (np.arange(3.0), np.arange(3.0)), plot.figure().subplots(1, 2)
+graph = gdln.Graph.chain([2, 2, 2])
+data = gdln.GatedData({"x": np.eye(2)}, {"y": np.diag([2.0, 1.0])})
+reduction = gdln.reduce(graph, data)
+net = reduction.embed(0.1)
+run = gdln.train(net, data, optimizer=gdln.rules.sgd(0.1), steps=1)
+solved = reduction.train(0.1, rule=gdln.rules.sgd(0.1), steps=1, check_end=False)
 attempts = [
     (lambda: plot.learning(curve, ax=axes), "ax is a ndarray; pass one Axes"),
     (lambda: plot.learning(curve, ax=plot.figure()), "ax is a Figure; pass one Axes"),
     (lambda: plot.similarity(np.eye(2), ax="left"), "ax is a str; pass one Axes"),
     (lambda: plot.differentiation((np.arange(2.0), np.ones((2, 2, 2))), ax=axes[0]), "two Axes"),
+    (lambda: run.pathways(data), "reduction is a GatedData"),
+    (lambda: run.pathways(reduction.quotient(0.1)), "reduction is a Quotient"),
+    (lambda: run.pathways(solved), "reduction is a ReducedTrajectory"),
+    (lambda: reduction.pathways(net), "run is a GatedNetwork; pass what gradient_flow"),
+    (lambda: reduction.project(solved), "net is a ReducedTrajectory, not a GatedNetwork"),
+    (lambda: reduction.project(3.0), "net is a float, not a GatedNetwork"),
 ]
 """
     )
