@@ -3,13 +3,17 @@
 from typing import Any
 
 from gdln_jax.recipes._core.ensembles import (  # noqa: F401
-    SUM_NOTE,
     as_type,
     descend,
     first_below,
     gaps,
     keys,
     spacing,
+)
+
+SUM_NOTE = (
+    "E19: H's loss sums over the examples; L here is loss_scale times the mean, and time is the "
+    "learning rate of that loss times the number of steps (tau = 1), exactly."
 )
 
 

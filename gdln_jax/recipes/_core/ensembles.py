@@ -1,25 +1,19 @@
 """Many networks by gradient descent in one program, and how far they are from a curve."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
+from numpy.typing import ArrayLike, DTypeLike
 
 from gdln_jax import STATUS, Trajectory, train
 from gdln_jax.recipes._core.options import OptionError
 
-SUM_NOTE = (
-    "E19: H's loss sums over the examples; L here is loss_scale times the mean, and time is the "
-    "learning rate of that loss times the number of steps (tau = 1), exactly."
-)
-
-
-Measure = Callable[[Any], Any] | None
+Measure = Callable[..., PyTree] | None
 
 
 def keys(seed: int, count: int) -> jax.Array:
@@ -27,14 +21,14 @@ def keys(seed: int, count: int) -> jax.Array:
     return jax.vmap(lambda k: jax.random.fold_in(jax.random.key(seed), k))(jnp.arange(count))
 
 
-def as_type(tree: Any, dtype: Any) -> Any:
+def as_type(tree: PyTree, dtype: DTypeLike) -> PyTree:
     """The same model or data with floating-point arrays of another precision."""
     return jax.tree.map(lambda a: a.astype(dtype) if eqx.is_inexact_array(a) else a, tree)
 
 
 def descend(
-    nets: Any,
-    data: Any,
+    nets: PyTree,
+    data: PyTree,
     rate: float,
     steps: int,
     save_every: int,
@@ -64,9 +58,15 @@ def descend(
 
 @eqx.filter_jit
 def _program(
-    nets: Any, data: Any, rate: Array, steps: int, save_every: int, measure: Measure, models: bool
+    nets: PyTree,
+    data: PyTree,
+    rate: Array,
+    steps: int,
+    save_every: int,
+    measure: Measure,
+    models: bool,
 ) -> Trajectory:
-    def run(net: Any) -> Trajectory:
+    def run(net: PyTree) -> Trajectory:
         often = {"steps": steps, "save_every": save_every, "keep_models": models}
         return train(net, data, optimizer=optax.sgd(rate), measure=measure, **often)
 
@@ -79,13 +79,13 @@ def spacing(steps: int, records: int = 250) -> int:
     return max(k for k in round_numbers if k <= max(1.0, steps / records))
 
 
-def gaps(curve: Any, reference: Any, scale: float) -> tuple[float, float]:
+def gaps(curve: ArrayLike, reference: ArrayLike, scale: float) -> tuple[float, float]:
     """Mean and largest distance of two curves over time, as shares of `scale`, say L(0)."""
     distance = np.abs(np.asarray(curve) - np.asarray(reference)) / scale
     return float(np.mean(distance)), float(np.max(distance))
 
 
-def first_below(curves: Any, times: Any, level: float) -> np.ndarray:
+def first_below(curves: ArrayLike, times: ArrayLike, level: float) -> np.ndarray:
     """Time at which each falling curve (..., time) first reaches `level`, interpolated; inf if not.
 
     In the logarithm of the curve, which is nearly straight where it falls.

@@ -29,7 +29,9 @@ FAILED = "CHECKS FAILED"
 _ENDINGS = ("json", "png", "pdf", "nc", "md", "txt")
 
 
-def write(result: Result, out: Path | str, *, run: Mapping[str, Any] | None = None) -> list[Path]:
+def write(
+    result: Result, out: Path | str, *, run: Mapping[str, object] | None = None
+) -> list[Path]:
     """Write `result` into the folder `out` and return the paths of its files.
 
     `NAME.png`, `NAME.pdf`: the picture, with a red banner where a check failed; `NAME.txt`: its
@@ -124,7 +126,7 @@ def _drawn(result: Result) -> Figure:
     return figure
 
 
-def _record(result: Result, run: Mapping[str, Any]) -> dict[str, Any]:
+def _record(result: Result, run: Mapping[str, object]) -> dict[str, Any]:
     """What a reader needs to judge and repeat the run, as plain values."""
     return {
         "recipe": result.name,
@@ -138,7 +140,7 @@ def _record(result: Result, run: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """What JSON holds: numbers that are not finite, and all that it does not know, as texts."""
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
