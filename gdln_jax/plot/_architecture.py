@@ -125,8 +125,8 @@ def _draw_edge(
     if colour is not None:
         look = {"color": colour, "lw": 2.0, "alpha": 1.0, "zorder": 2}
     else:
-        shut = {"ls": ":", "alpha": 0.6} if closed else {"alpha": 0.9}
-        look = {"color": COLOURS["faint"], "lw": 0.7, "zorder": 1, **shut}
+        shut = {"color": COLOURS["faint"], "ls": ":"} if closed else {"color": "#808080"}
+        look = {"lw": 0.7, "zorder": 1, **shut}
     if dashed and not closed:
         look |= {"ls": "--"}
     way = {"arrowstyle": "-", "connectionstyle": _Detour(ax, bend, between)}
