@@ -27,6 +27,7 @@ Report = Callable[[float, str], None]
 Progress = bool | Report
 
 DELAY = 2.0  # seconds: what ends sooner shows nothing
+UNKNOWN = -np.inf  # a loss
 REPORTS = 50  # of a run at most; each costs 0.15 ms
 _TRACED = "/jax/core/compile/jaxpr_trace_duration"
 _COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -41,7 +42,7 @@ class Reporter(eqx.Module):
 
     run: Array
 
-    def __call__(self, due: ArrayLike, done: ArrayLike, loss: ArrayLike = np.nan) -> None:
+    def __call__(self, due: ArrayLike, done: ArrayLike, loss: ArrayLike = UNKNOWN) -> None:
         """Report, where it is due, how much is done, of the run's total, and the loss if known."""
 
         def report(*found: Array) -> None:
@@ -81,7 +82,7 @@ def reporting(
         if report is None:
             yield None
             return
-        with _heard(report, float(np.asarray(total)), unit) as run, _phases(report):
+        with _heard(report, float(np.asarray(total)), unit) as run:
             cached = jax.config.values["jax_compilation_cache_dir"] is not None
             yield Reporter(jnp.asarray(run)) if callable(progress) or not cached else None
             jax.effects_barrier()  # late reports
@@ -105,35 +106,30 @@ def _is_traced() -> bool:
 
 @contextmanager
 def _heard(report: Report, total: float, unit: str) -> Iterator[int]:
-    """The number under which a program's reports are passed on."""
-    run, known = next(_numbers), ""
+    """The number under which reports are passed on: of the program, before that of the compiler."""
+    run, doing, known = next(_numbers), "", ""
 
     def listener(done: float, loss: float) -> None:
-        nonlocal known
-        known = known if np.isnan(loss) else f", loss {loss:.4g}"
-        report(min(done / total, 1.0), f"{unit} {done:.4g} of {total:.4g}{known}")
+        nonlocal doing, known
+        known = known if loss == UNKNOWN else f", loss {loss:.4g}"
+        doing = f"{unit} {done:.4g} of {total:.4g}{known}"
+        report(min(done / total, 1.0), doing)
+
+    def compiler(event: str, duration_secs: float, **_: object) -> None:
+        nonlocal doing
+        del duration_secs
+        phase = {_TRACED: "compiling", _COMPILED: "running"}.get(event)
+        if phase is not None and phase != doing and not doing.startswith(unit):
+            doing = phase
+            report(0.0, phase)
 
     _listening[run] = listener
+    jax.monitoring.register_event_duration_secs_listener(compiler)
     try:
         yield run
     finally:
+        jax.monitoring.unregister_event_duration_listener(compiler)
         del _listening[run]
-
-
-@contextmanager
-def _phases(report: Report) -> Iterator[None]:
-    """Report when something is compiled, and when it has been."""
-
-    def listener(event: str, duration_secs: float, **_: object) -> None:
-        del duration_secs
-        if event in (_TRACED, _COMPILED):
-            report(0.0, "compiling" if event == _TRACED else "running")
-
-    jax.monitoring.register_event_duration_secs_listener(listener)
-    try:
-        yield
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listener)
 
 
 @contextmanager
@@ -190,6 +186,7 @@ def _bar(what: str, console: Console, delay: float) -> Iterator[Report]:
         *columns,
         console=console,
         transient=True,
+        expand=True,
         refresh_per_second=4,
         speed_estimate_period=1e9,  # of all that ended, not of the last seconds
         redirect_stdout=False,
@@ -218,6 +215,9 @@ def looked_at() -> Console | None:
     """
     console = Console(stderr=True)
     if console.is_jupyter:
-        # A line that returns to its start, as every frontend shows it; widgets are not needed.
-        console = Console(file=sys.stderr, force_terminal=True, force_jupyter=False, width=100)
+        # Without widgets: a line that returns to its start, of constant length and without colours,
+        # since frontends overwrite it character by character.
+        console = Console(
+            file=sys.stderr, force_terminal=True, force_jupyter=False, color_system=None, width=100
+        )
     return console if console.is_terminal and console.is_interactive else None

@@ -382,7 +382,7 @@ run = gdln.train(net, task.data, optimizer=optax.sgd(0.1), steps=2, keep_models=
 two = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), run)
 w, u, v = np.ones((5, 3)), np.eye(5, 2), np.eye(3, 2)
 attempts = [
-    (lambda: m.richness(task.data, run), "run is a GatedData; the run comes first"),
+    (lambda: m.richness(task.data, run), "run is a GatedData; pass what gdln.train"),
     (lambda: m.richness(net, task.data), "run is a GatedNetwork"),
     (lambda: m.richness(run, run), "data is a Trajectory"),
     (lambda: m.richness(run, task.data), "pass start="),

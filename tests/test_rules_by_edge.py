@@ -145,6 +145,7 @@ attempts = [
     (lambda: train(rules.by_edge({"x->h1": adam})), "by_edge lacks edge 'h1->y'"),
     (lambda: rules.by_edge({"x->h1": 0.1}), "optimizers['x->h1'] is 0.1; pass a rule"),
     (lambda: rules.by_edge({}, default=0.1), "default is 0.1; pass a rule"),
+    (lambda: rules.by_edge({"x->h1": optax.MultiSteps(adam, 2)}), ".gradient_transformation()"),
     (lambda: rules.by_edge(adam), "pass a mapping edge -> optimiser"),
     (lambda: rules.by_edge({}, default=adam).init(batch), "jax.vmap"),
     (lambda: rules.by_edge({}, default=adam).init({"w": np.ones((2, 2))}), "not on a dict"),

@@ -106,8 +106,8 @@ def richness(
     """
     if not isinstance(run, Learned):
         raise ValueError(
-            f"run is a {type(run).__name__}; the run comes first, the data second: pass what "
-            "gdln.train or gdln.gradient_flow returned."
+            f"run is a {type(run).__name__}; pass what gdln.train or gdln.gradient_flow returned. "
+            "The run comes first, the data second."
         )
     if isinstance(data, Learned):
         raise ValueError(f"data is a {type(data).__name__}; the run comes first, the data second.")

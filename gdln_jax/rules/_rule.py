@@ -148,5 +148,6 @@ def make_rule(
 def check_transformation(given: object, name: str) -> optax.GradientTransformation:
     """Return an optimiser; raise `ValueError` for anything else."""
     if not isinstance(given, optax.GradientTransformation):
-        raise ValueError(f"{name} is {given!r}; pass a rule or an optax optimiser.")
+        remedy = ", .gradient_transformation()" if isinstance(given, optax.MultiSteps) else ""
+        raise ValueError(f"{name} is {given!r}; pass a rule or an optax optimiser{remedy}.")
     return given
