@@ -13,6 +13,7 @@ from typing import NamedTuple
 from gdln_jax._checks import MAKE_A_MODEL, Instead, Mistakable, check_integer, listed, suggest
 from gdln_jax._checks.html import panel
 from gdln_jax._graph.drawing import draw
+from gdln_jax._graph.ties import Classes, Use, checked_classes, checked_frozen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,13 +59,6 @@ class Home(NamedTuple):
     transposed: bool
 
 
-class Use(NamedTuple):
-    """An edge whose matrix is the array of a parameter, or its transpose."""
-
-    edge: str
-    transposed: bool
-
-
 @dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class Graph(Mistakable):
     """A directed acyclic graph of layers: the architecture of a gated deep linear network.
@@ -102,7 +96,7 @@ class Graph(Mistakable):
     _nodes: tuple[tuple[str, int], ...]
     _edges: tuple[Edge, ...]
     # Defaults of the class, so that pickles of graphs without them load.
-    _shared: tuple[tuple[str, tuple[Use, ...]], ...] = ()
+    _shared: Classes = ()
     _frozen: tuple[str, ...] = ()
 
     def __init__(
@@ -138,9 +132,14 @@ class Graph(Mistakable):
         _check_declared(inputs, self.inputs, "inputs", "incoming")
         _check_declared(outputs, self.outputs, "outputs", "outgoing")
         if shared:
-            object.__setattr__(self, "_shared", _checked_classes(self, shared))
+            object.__setattr__(self, "_shared", checked_classes(self._shapes, shared))
         if frozen:
-            object.__setattr__(self, "_frozen", _checked_frozen(self, frozen))
+            names = checked_frozen(self.parameters, self.parameter_of, frozen)
+            object.__setattr__(self, "_frozen", names)
+
+    @property
+    def _shapes(self) -> dict[str, tuple[int, int]]:
+        return {edge.name: self.shape(edge.name) for edge in self._edges}
 
     @functools.cached_property
     def _hash(self) -> int:
@@ -490,90 +489,6 @@ def _check_declared(
         f"{name} declares {odd!r}, which has an {direction} edge or is no node; {name} of this "
         f"graph: {listed(found)}."
     )
-
-
-def _checked_classes(
-    graph: Graph, shared: Mapping[str, Sequence[str]]
-) -> tuple[tuple[str, tuple[Use, ...]], ...]:
-    """The classes by their first edges, and the uses of each in the order of the edges."""
-    if not isinstance(shared, Mapping):
-        raise ValueError(
-            f"shared is a {type(shared).__name__}; pass a mapping from the name of a parameter to "
-            'the edges that share it, such as {"W": ["x->h", "h->y^T"]}.'
-        )
-    odd = next((edge.name for edge in graph.edges if edge.name.endswith("^T")), None)
-    if odd is not None:
-        raise ValueError(
-            f"the edge name {odd!r} ends in '^T', which means a transpose in shared: rename it."
-        )
-    taken: dict[str, str] = {}
-    classes = []
-    for name, given in shared.items():
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"the class name {name!r} in shared is not a non-empty string.")
-        if isinstance(given, str) or not isinstance(given, Sequence) or not given:
-            raise ValueError(
-                f"shared[{name!r}] is {given!r}; pass a list of at least one edge, each 'e' or "
-                "'e^T'."
-            )
-        uses = [Use(str(use).removesuffix("^T"), str(use).endswith("^T")) for use in given]
-        for edge, _ in uses:
-            if edge not in graph.edge_index:
-                raise ValueError(
-                    f"shared[{name!r}] names {edge!r}, which is no edge"
-                    f"{suggest(edge, graph.edge_index)}; edges: {listed(graph.edge_index)}."
-                )
-            if edge in taken:
-                where = "twice" if taken[edge] == name else f"in shared[{taken[edge]!r}] too"
-                raise ValueError(
-                    f"shared[{name!r}] names the edge {edge!r}, which is used {where}; an edge has "
-                    "one array."
-                )
-            taken[edge] = name
-        uses.sort(key=lambda use: graph.edge_index[use.edge])
-        _check_shapes(graph, name, uses)
-        classes.append((name, tuple(uses)))
-    for name in shared:
-        if name in graph.edge_index and taken.get(name) != name:
-            raise ValueError(
-                f"the class name {name!r} in shared is also an edge outside of the class: give the "
-                "class another name."
-            )
-    return tuple(sorted(classes, key=lambda item: graph.edge_index[item[1][0].edge]))
-
-
-def _check_shapes(graph: Graph, name: str, uses: Sequence[Use]) -> None:
-    shapes = [graph.shape(edge)[:: -1 if transposed else 1] for edge, transposed in uses]
-    for use, shape in zip(uses, shapes, strict=True):
-        if shape != shapes[0]:
-            first, this = (
-                f"{edge}^T" if transposed else edge for edge, transposed in (uses[0], use)
-            )
-            raise ValueError(
-                f"shared[{name!r}] ties edges of different shapes: {first!r} has {shapes[0]} and "
-                f"{this!r} {shape}, (|target|, |source|) of the array; tie edges of one shape, or "
-                "add or drop '^T'."
-            )
-
-
-def _checked_frozen(graph: Graph, frozen: Sequence[str]) -> tuple[str, ...]:
-    """The frozen parameters in the order of the graph's."""
-    if isinstance(frozen, str) or not isinstance(frozen, Iterable):
-        raise ValueError(f"frozen is {frozen!r}; pass a list of parameters, such as ['x->h'].")
-    frozen = tuple(frozen)
-    for name in frozen:
-        if name not in graph.parameters:
-            member = graph.parameter_of.get(name)
-            remedy = (
-                f"belongs to the class {member[0]!r}: freeze the class"
-                if member
-                else f"is no parameter{suggest(str(name), graph.parameters)}; parameters: "
-                f"{listed(graph.parameters)}"
-            )
-            raise ValueError(f"frozen names {name!r}, which {remedy}.")
-    if len(set(frozen)) == len(graph.parameters):
-        raise ValueError("frozen names all parameters, so there is nothing to train.")
-    return tuple(name for name in graph.parameters if name in frozen)
 
 
 def _topological_order(nodes: tuple[str, ...], edges: tuple[Edge, ...]) -> tuple[str, ...]:

@@ -84,11 +84,13 @@ class Reduction(Result, SeveralArrays, eqx.Module):
     - `coupled`: whether off-diagonal couplings are kept; then b are matrices, `residual` is the
       share of the gradient outside of their span, at random matrices, and `untied_residual` that
       of the diagonal form.
+    - `fixed`: the arrays of frozen parameters, one stack per store; None without any.
     - `typical`: (mode,) the size of b at which a mode is learned, (S/D)^(1/path length), the
       largest over groups.
 
     Strengths `b` are given as one number, one per mode, or edge -> either; those of a coupled
-    reduction also as edge -> matrix U_e^T W_e V_e. A pytree: pass it through `jit` as an argument,
+    reduction also as edge -> matrix U_e^T W_e V_e. Edges that share a parameter have one b, under
+    its name. A pytree: pass it through `jit` as an argument,
     so that the data are not baked into the program.
     """
 
