@@ -247,6 +247,22 @@ class TestDynamics:
         a = np.array([2.0, 1.0, 0.5]) * run.b["W"][1, :3] ** 2
         np.testing.assert_allclose(a, case["a"], rtol=1e-8)
 
+    def test_frozen_arrays_are_in_data_sets(self):
+        task = tasks.linear_ssl([2.0, 1.0, 0.5, -0.3, 0.2], 3)
+        reduction = gdln.reduce(task.graph, task.data, **task.meta["reduce"])
+        nets = jax.vmap(reduction.embed)(jnp.array([0.1, 0.2]))
+        run = reduction.solve(0.1, [0.0, 1.0])
+        assert reduction.networks(run).weights["Gamma"].shape == (2, 5, 5)
+        arrays = {f"stacks.{k}": w for k, w in enumerate(nets.stacks)}
+        arrays |= {f"fixed.{k}": w for k, w in enumerate(nets.fixed)}
+
+        class Held:
+            data_vars, coords = arrays, {}
+
+        assert eqx.tree_equal(reduction.networks(Held()), nets)
+        with pytest.raises(ValueError, match="paths pass frozen edges"):
+            reduction.pathways(run)
+
     @pytest.mark.slow
     def test_curvature_is_that_of_the_arrays_that_learn(self):
         task = tasks.linear_ssl([2.0, 1.0, 0.5, -0.3, 0.2], 3)

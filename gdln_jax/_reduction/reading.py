@@ -121,8 +121,10 @@ def _of_data_set(data: DataSet, graph: Graph) -> tuple[GatedNetwork, str]:
     for name in names:
         if name.endswith("stacks.0"):
             prefix = name.removesuffix("stacks.0")
-            keys = [f"{prefix}stacks.{k}" for k in range(len(shapes))]
-            if _fit(data, keys, shapes) and f"{prefix}stacks.{len(shapes)}" not in names:
+            moving = sum(not store.frozen for store in graph.stores)
+            keys = [f"{prefix}stacks.{k}" for k in range(moving)]
+            keys += [f"{prefix}fixed.{k}" for k in range(len(shapes) - moving)]
+            if _fit(data, keys, shapes) and f"{prefix}stacks.{moving}" not in names:
                 arrays = tuple(jnp.asarray(np.asarray(data.data_vars[key])) for key in keys)
                 found[prefix] = GatedNetwork.from_stacks(graph, arrays)
     first = next(iter(graph.edge_index))
@@ -158,5 +160,10 @@ def _fit(data: DataSet, names: list[str], shapes: list[tuple[int, ...]]) -> bool
 
 def _by_edge(data: DataSet, graph: Graph, keys: Mapping[str, str]) -> GatedNetwork:
     arrays = {edge: jnp.asarray(np.asarray(data.data_vars[key])) for edge, key in keys.items()}
-    groups = [[arrays[name] for name in bundle.edges] for bundle in graph.bundles]
+
+    def array(parameter: str) -> Array:
+        edge, transposed = graph.uses[parameter][0]
+        return jnp.swapaxes(arrays[edge], -1, -2) if transposed else arrays[edge]
+
+    groups = [[array(name) for name in store.names] for store in graph.stores]
     return GatedNetwork.from_stacks(graph, tuple(jnp.stack(group, axis=-3) for group in groups))
