@@ -10,16 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from gdln_jax.recipes._core.declare import Criterion, Numbers, Progress, RecipeOptions, silent
 from gdln_jax.recipes._core.options import OptionError
-from gdln_jax.recipes._core.result import Check, Result
-
-if TYPE_CHECKING:
-    from xarray import Dataset
-else:  # not loaded here, and not checked at run time
-    Dataset = Any
+from gdln_jax.recipes._core.result import Check, Dataset, Result
 
 # What may be said of a paper's statement.
 Standing = Literal["holds", "holds under conditions", "does not hold"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from xarray import Dataset
-else:  # not loaded here, and not checked at run time
+else:  # not loaded by the catalogue, and not checked at run time
     Figure = Dataset = Any
 
 

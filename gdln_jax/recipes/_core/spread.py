@@ -1,11 +1,6 @@
 """The numbers of a result with their spread over seeds, as far as they fit into a short table."""
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from xarray import Dataset
-else:  # not loaded here, and not checked at run time
-    Dataset = Any
+from gdln_jax.recipes._core.result import Dataset
 
 SEED = "seed"
 # Dimensions along which training goes on: what counts is the end.

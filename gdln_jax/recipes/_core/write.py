@@ -10,19 +10,13 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gdln_jax._files import expanded, refuse_foreign, written_whole
 from gdln_jax._machine import versions
 from gdln_jax.recipes._core.options import OptionError
-from gdln_jax.recipes._core.result import Result
+from gdln_jax.recipes._core.result import Dataset, Figure, Result
 from gdln_jax.recipes._core.spread import spread_over_seeds
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from xarray import Dataset
-else:  # not loaded here, and not checked at run time
-    Dataset = Figure = Any
 
 FAILED = "CHECKS FAILED"
 # The record goes first: it says which of the others are ours.
