@@ -106,14 +106,12 @@ def descend(
     return Descent(losses, records, final, state)
 
 
-def as_transformation(optimizer: object) -> Optimizer:
+def as_transformation(optimizer: object, name: str = "optimizer") -> Optimizer:
     """The optimiser itself, or what an `optax.MultiSteps` stands for; refuse anything else."""
     if isinstance(optimizer, optax.MultiSteps):
         return optimizer.gradient_transformation()
     if not isinstance(optimizer, optax.GradientTransformation):
-        raise ValueError(
-            f"optimizer is {optimizer!r}; pass an optax optimiser, e.g. optax.sgd(0.1)."
-        )
+        raise ValueError(f"{name} is {optimizer!r}; pass an optax optimiser, e.g. optax.sgd(0.1).")
     return optimizer
 
 

@@ -135,7 +135,8 @@ def test_sign_flow_ends_where_the_products_meet_the_target(values: dict[str, Any
     np.testing.assert_allclose(shares, values["sign_flow"]["shares"], RTOL)
     alone, _ = exact.sign_time(np.array([[0.1, 0.4]]), 2.0)
     np.testing.assert_allclose(alone, values["sign_flow"]["time_L2"], RTOL)
-    both, shares = jax.jit(exact.sign_time)(np.full((2, 2, 3), 0.2), np.array([2.0, 1.0]))
+    both, shares = jax.jit(exact.sign_time)(np.full((2, 3), 0.2), np.array([2.0, 1.0]))
+    assert shares.shape == (2, 2)
     np.testing.assert_allclose(2 * (0.2 + both) ** 3, [2.0, 1.0], 1e-12)
     slope = jax.grad(lambda p: exact.sign_time(b0, p)[0])(2.0)
     change = exact.sign_time(b0, 2.0 + 1e-6)[0] - exact.sign_time(b0, 2.0 - 1e-6)[0]
@@ -164,7 +165,7 @@ def test_adagrad_takes_the_steps_it_is_said_to_take(values: dict[str, Any], dept
 def test_a_race_of_pathways_ends_as_its_flow_does(values: dict[str, Any]):
     kappa, u0 = np.array([6 ** (-2 / 3), 1 / 18]), np.array([0.2, 0.2])
     p, shares = np.array([2.0, 1.0]), []
-    clock, u = exact.pathway_race(kappa, np.tile(u0, (2, 1)), p / 2, 0.5, 3)
+    clock, u = exact.pathway_race(kappa, u0, p / 2, 0.5, 3)
     for m in range(2):
         wanted = values["race_gd_flow_C"][f"mode{m}"]
         np.testing.assert_allclose(clock[m], wanted["clock"], RTOL)

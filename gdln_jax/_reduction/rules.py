@@ -162,7 +162,7 @@ def residual_of(
     seed: int = 0,
 ) -> RuleResidual:
     """`rule_residual` for the gradients of any loss that the reduction certifies."""
-    rule = as_transformation(rule)
+    rule = as_transformation(rule, "rule")
     points = check_integer(points, "points", minimum=1)
     if not is_concrete(reduction):
         raise ValueError(

@@ -163,7 +163,7 @@ def train(
 ) -> ReducedTrajectory:
     """Implement `Reduction.train`."""
     check_choice(on_inexact, ("raise", "embed"), "on_inexact")
-    rule = as_transformation(rule)
+    rule = as_transformation(rule, "rule")
     loss = None if loss is mse else loss
     if loss is not None:
         check_loss(loss)
@@ -235,7 +235,7 @@ def train_classes(
     progress: Progress,
 ) -> ReducedTrajectory:
     """Implement `Quotient.train`."""
-    rule = as_transformation(rule)
+    rule = as_transformation(rule, "rule")
     start = quotient.by_edge(x0)
     form: Form = Classes() if isinstance(rule, Rule) else Scaled(start)
     if isinstance(rule, Rule):

@@ -191,7 +191,7 @@ def chain_sharpness(
     Raises:
         ValueError: for a b that is not (layer, mode), or widths that do not fit it.
     """
-    b = jnp.asarray(b, jnp.result_type(b, 1.0))
+    (b,) = as_floats(b)
     if b.ndim != 2:
         raise ValueError(f"b has shape {b.shape}; give (layer, mode).")
     layers, modes = b.shape

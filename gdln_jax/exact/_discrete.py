@@ -58,7 +58,7 @@ def imbalance_factor(
     Raises:
         ValueError: for fewer than two layers.
     """
-    b = jnp.asarray(b, jnp.result_type(b, 1.0))
+    (b,) = as_floats(b)
     layers = b.shape[-1] if b.ndim else 0
     if layers < 2:
         raise ValueError(f"b has shape {b.shape}; give at least two layers, (..., layer).")
@@ -99,7 +99,7 @@ def momentum_clock_error(
 
 
 def sign_time(
-    b0: Float[ArrayLike, "*batch path layer"], p: ArrayLike
+    b0: Float[ArrayLike, "*#batch path layer"], p: ArrayLike
 ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch path"]]:
     r"""Time and shares of pathways when a mode is learned under sign flow, db/dt = +-1.
 
@@ -108,16 +108,18 @@ def sign_time(
 
     Args:
         b0: strengths (..., path, layer) at the start, above 0.
-        p: target s/d of the mode; above the sum of products at the start.
+        p: target s/d of the mode, a number or an array (...) for modes, with which the leading axes
+            of b0 broadcast; above the sum of products at the start.
 
     Returns:
         (time, shares): the time in units of step size times steps, and the share of every path in
         p. NaN outside the ranges above.
     """
-    b0 = jnp.asarray(b0, jnp.result_type(b0, 1.0))
+    (b0,) = as_floats(b0)
     if b0.ndim < 2:
         raise ValueError(f"b0 has shape {b0.shape}; give (path, layer).")
-    p = jnp.broadcast_to(jnp.asarray(p, b0.dtype), b0.shape[:-2])
+    batch = jnp.broadcast_shapes(b0.shape[:-2], jnp.shape(p))
+    b0, p = jnp.broadcast_to(b0, batch + b0.shape[-2:]), jnp.broadcast_to(p, batch).astype(b0.dtype)
     good = jnp.all(b0 > 0, axis=(-2, -1)) & (jnp.sum(jnp.prod(b0, axis=-1), axis=-1) < p)
     start = jnp.where(good[..., None, None], b0, 0.5)
     target = jnp.where(good, p, float(b0.shape[-2]))
@@ -203,7 +205,8 @@ def pathway_race(
     Args:
         kappa: rate factor of each pathway, (..., path), above 0.
         u0: strengths at the start, the geometric mean over layers, above 0.
-        s: strength of the mode, above 0.
+        s: strength of the mode, above 0: a number, or an array (...) for modes, with which the
+            leading axes of u0 broadcast.
         d: variance of the input along it, above 0.
         depth: number L of layers, at least 2.
 
@@ -215,7 +218,9 @@ def pathway_race(
     kappa, u0 = as_floats(kappa, u0)
     if not u0.ndim:
         raise ValueError("kappa and u0 are numbers; give one per pathway, (..., path).")
-    s, d = (jnp.broadcast_to(jnp.asarray(x, u0.dtype), u0.shape[:-1]) for x in (s, d))
+    batch = jnp.broadcast_shapes(u0.shape[:-1], jnp.shape(s), jnp.shape(d))
+    kappa, u0 = (jnp.broadcast_to(x, batch + u0.shape[-1:]) for x in (kappa, u0))
+    s, d = (jnp.broadcast_to(x, batch).astype(u0.dtype) for x in (s, d))
     good = jnp.all((kappa > 0) & (u0 > 0), -1) & (d > 0) & (jnp.sum(u0**depth, -1) * d < s)
     p = jnp.where(good, s / jnp.where(good, d, 1.0), float(u0.shape[-1]))
     kappa, u0 = jnp.where(good[..., None], kappa, 1.0), jnp.where(good[..., None], u0, 0.5)

@@ -53,9 +53,8 @@ def aligned(o: Options) -> Variables:
             net = gdln.train(reduction.embed(start), task.data, optimizer=rule, steps=48).losses
             gap = np.max(np.abs(net[::4] / net[0] - loss[-1][:13]))
     kappa = np.array([m ** (-2 / 3), 1 / (m * k)])
-    ends = np.asarray(exact.pathway_race(kappa, np.full((2, 2), u0), goal / 2, 0.5, 3)[1]) ** 3
-    paths = np.broadcast_to(np.array([[outer, inner, outer], [u0] * 3]), (2, 2, 3))
-    shares = np.asarray(exact.sign_time(paths, goal)[1])
+    ends = np.asarray(exact.pathway_race(kappa, np.full(2, u0), goal / 2, 0.5, 3)[1]) ** 3
+    shares = np.asarray(exact.sign_time(np.array([[outer, inner, outer], [u0] * 3]), goal)[1])
     laws = [np.sum(x**2) / np.sum(goal**2) for x in (ends[:, 1], goal * shares[:, 1])]
     return {
         "aligned_trained": (("rule", "record"), loss, "loss of trained routes / L(0), aligned"),
