@@ -519,7 +519,7 @@ attempts = [
     (lambda: r.max_step(0.3, rules.per_matrix(optax.lars(0.1))), "of per_matrix"),
     (lambda: r.train(0.3, rule=0.1, steps=3), "rule is 0.1; pass an optax optimiser"),
     (lambda: r.train(0.3, rule=rules.sgd(0.1), steps=0), "steps is 0"),
-    (lambda: r.train(0.3, rule=rules.sgd(0.1), steps=3, resume=3), "without the state of an optimiser"),
+    (lambda: r.train(0.3, rule=rules.sgd(0.1), steps=3, resume=3), "without the state"),
     (lambda: gdln.rule_residual(r, optax.sgd(0.1), steps=()), "steps is empty"),
     (lambda: gdln.exact.sign_time([[0.1, 0.4]], 2.0), "is none: pass an array"),
 ]
