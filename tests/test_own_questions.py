@@ -29,15 +29,16 @@ def descent():
 
 
 def test_the_clock_of_descent_is_read_off_the_weights(descent):
-    """The rate of gradient descent, and with momentum rate/(1 - momentum); its inverse regression
-    is off by what the rule between checkpoints leaves, 1 to 2 % here.
+    """The rate of gradient descent to 1e-3, although units slide along kinks between checkpoints;
+    with momentum rate/(1 - momentum), to the few steps that it takes to come up to it.
     """
     clock = relu.fit_clock(descent, XNOR)
-    assert clock.rate == pytest.approx(0.05, rel=0.02)
+    assert clock.rate == pytest.approx(0.05, rel=1e-3)
+    assert clock.cosine > 0.999
     assert clock.conserved < 0.01
     assert not clock.reason
     momentum = relu.fit_clock(trained(optax.sgd(0.005, momentum=0.9)), XNOR)
-    assert momentum.rate == pytest.approx(0.05, rel=0.02)
+    assert momentum.rate == pytest.approx(0.05, rel=0.03)
     assert not momentum.reason
 
 

@@ -159,7 +159,7 @@ def _rate(book: _Book, clock: Clock | None, given: float | int | None) -> float 
         return None
     book.assumed.append(
         f"gradient descent on the mean squared error with {clock.rate:.4g} units of time per step, "
-        f"as the weights moved (cosine with the gradients {clock.cosine:.2f}, conserved quantities "
+        f"as the weights moved (cosine with its moves {clock.cosine:.3f}, conserved quantities "
         f"drifted by {clock.conserved:.1%})"
     )
     return clock.rate
