@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import ge, gt, le, lt
 from typing import Any, Literal, TypeVar
 
 from gdln_jax.recipes._core.result import Check
@@ -23,31 +24,6 @@ def silent(fraction: float, doing: str) -> None:
 
 
 # ------------------------------------------------------------------ options
-@dataclass(frozen=True)
-class _Range:
-    """Limits of an option's value; None: no limit. With any limit the value must be finite."""
-
-    least: _Limit
-    above: _Limit
-    most: _Limit
-    below: _Limit
-
-    def holds(self, value: _Number) -> bool:
-        """Whether `value` is finite and inside."""
-        low = (self.least is None or value >= self.least) and (
-            self.above is None or value > self.above
-        )
-        high = (self.most is None or value <= self.most) and (
-            self.below is None or value < self.below
-        )
-        return math.isfinite(value) and low and high
-
-    def __str__(self) -> str:
-        named = ("at least", self.least), ("above", self.above), ("at most", self.most)
-        limits = (*named, ("below", self.below))
-        return " and ".join(f"{word} {limit:g}" for word, limit in limits if limit is not None)
-
-
 def option(
     default: _Value,
     about: str,
@@ -61,23 +37,30 @@ def option(
 
     The range holds for each entry of a tuple; None is always allowed where the type has it.
     """
-    limits = None
-    if any(limit is not None for limit in (least, above, most, below)):
-        limits = _Range(least, above, most, below)
-    return field(default=default, metadata={"about": about, "range": limits})
+    every = (
+        ("at least", least, ge),
+        ("above", above, gt),
+        ("at most", most, le),
+        ("below", below, lt),
+    )
+    limits = [(words, limit, holds) for words, limit, holds in every if limit is not None]
+    text = " and ".join(f"{words} {limit:g}" for words, limit, _ in limits)
+    return field(default=default, metadata={"about": about, "range": text, "limits": limits})
 
 
 @dataclass(frozen=True)
 class RecipeOptions:
-    """The base of the options of a recipe; checks ranges."""
+    """The base of the options of a recipe; checks ranges, in which a value must be finite."""
 
     def __post_init__(self) -> None:
         for one in dataclasses.fields(self):
-            limits, value = one.metadata.get("range"), getattr(self, one.name)
+            limits, value = one.metadata.get("limits", ()), getattr(self, one.name)
             for number in value if isinstance(value, tuple) else (value,):
-                numeric = isinstance(number, int | float)
-                if limits is not None and numeric and not limits.holds(number):
-                    raise ValueError(f"{one.name} must be a number {limits}, got {number}")
+                if not limits or not isinstance(number, int | float):
+                    continue
+                if not (math.isfinite(number) and all(holds(number, x) for _, x, holds in limits)):
+                    limit = one.metadata["range"]
+                    raise ValueError(f"{one.name} must be a number {limit}, got {number}")
         self.validate()
 
     def validate(self) -> None:

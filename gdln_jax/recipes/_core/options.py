@@ -84,7 +84,7 @@ def describe(options: type) -> list[Described]:
             field.name,
             _name(hints[field.name]),
             repr(getattr(defaults, field.name)),
-            str(field.metadata.get("range") or ""),
+            field.metadata.get("range", ""),
             field.metadata.get("about", ""),
         )
         for field in dataclasses.fields(options)
