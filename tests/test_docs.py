@@ -41,6 +41,15 @@ def test_the_drawing_of_the_reduction_page():
     assert {name for path in drawn["paths"] for name in path} <= {e.name for e in graph.edges}
 
 
+def test_concepts_page(capsys):
+    scope = run("concepts")
+    printed = capsys.readouterr().out
+    assert "mode 0: canary, robin, rose, ... -> grows" in printed
+    assert "unit of y" in printed
+    assert scope["data"].take([2, 0]).names["x"].items == ("rose", "canary")
+    assert scope["net"]({"x": np.eye(4)})["y"].shape == (4, 7)
+
+
 @pytest.mark.slow
 def test_optimisers_page(capsys):
     scope = run("optimisers")
