@@ -1,15 +1,15 @@
 """Gradient flow: tau dW/dt = -dL/dW for any pytree and any loss, by diffrax (SCIENCE 1)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
-import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from gdln_jax._checks import check_positive_if_known
+from gdln_jax._checks.types import ArrayLike, Loss, Measure, Model, PerEdge, Times, Tolerance
 from gdln_jax._data.boundary import check_model
 from gdln_jax._data.schedule import Schedule, at_time
 from gdln_jax._network.edges import per_parameter
@@ -17,7 +17,9 @@ from gdln_jax._network.gated import GatedNetwork, along_time, learning
 from gdln_jax._network.losses import arranged, check_loss, mse, one_number
 from gdln_jax._ode import (
     MAX_STEPS,
+    Adjoint,
     Settings,
+    Solver,
     checked_times,
     has_kinks,
     loss_reported,
@@ -38,19 +40,19 @@ from gdln_jax._solution import (
 
 
 def gradient_flow(
-    model: PyTree,
+    model: Model,
     data: object,
-    ts: ArrayLike | Sequence[float | int],
+    ts: Times,
     *,
-    loss: Callable[..., Array] = mse,
-    tau: ArrayLike | Mapping[str, ArrayLike] = 1.0,
-    solver: diffrax.AbstractSolver | None = None,
-    rtol: ArrayLike | None = None,
-    atol: ArrayLike | None = None,
-    measure: Callable[..., PyTree] | None = None,
+    loss: Loss = mse,
+    tau: PerEdge = 1.0,
+    solver: Solver = None,
+    rtol: Tolerance = None,
+    atol: Tolerance = None,
+    measure: Measure = None,
     keep_models: bool | None = None,
     max_steps: int = MAX_STEPS,
-    adjoint: diffrax.AbstractAdjoint | None = None,
+    adjoint: Adjoint = None,
     throw: bool = True,
     progress: Progress = True,
 ) -> Trajectory:
@@ -135,9 +137,7 @@ def gradient_flow(
     return trajectory
 
 
-def _clock(
-    model: PyTree, tau: ArrayLike | Mapping[str, ArrayLike]
-) -> ArrayLike | tuple[Array, ...]:
+def _clock(model: PyTree, tau: PerEdge) -> ArrayLike | tuple[Array, ...]:
     """One time constant, or one per edge in the shape that divides the stacks of the network."""
     if not isinstance(tau, Mapping):
         check_positive_if_known(tau=tau)
@@ -157,8 +157,8 @@ def _solve(
     ts: Float[Array, " time"],
     tau: Array | tuple[Array, ...],
     setup: Settings,
-    loss: Callable[..., Array],
-    measure: Callable[..., PyTree] | None,
+    loss: Loss,
+    measure: Measure,
     keep: bool,
     report: Reporter | None,
 ) -> tuple[Trajectory, Array]:

@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.custom_batching import sequential_vmap
-from jax.typing import ArrayLike
-from jaxtyping import Array, DTypeLike, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, DTypeLike, Float, PyTree
 
 from gdln_jax._checks import check_integer
+from gdln_jax._checks.types import ArrayLike, PRNGKeyArray
 
 
 def one_by_one(factor: Callable[[Array], PyTree], matrix: Array) -> PyTree:

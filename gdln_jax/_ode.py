@@ -15,10 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 from jax.typing import DTypeLike
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
+from typing_extensions import TypeAliasType
 
 from gdln_jax._checks import Result, check_integer, check_positive_if_known, is_concrete
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._progress import REPORTS, Reporter
+
+# None: the default.
+Solver = TypeAliasType("Solver", diffrax.AbstractSolver | None)
+Adjoint = TypeAliasType("Adjoint", diffrax.AbstractAdjoint | None)
 
 # Enough for any plateau; a run that needs more is stiff.
 MAX_STEPS = 200_000

@@ -19,12 +19,15 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import get_opaque_trace_state
-from jaxtyping import Array, ArrayLike
+from jaxtyping import Array
 from rich.console import Console
+from typing_extensions import TypeAliasType
+
+from gdln_jax._checks.types import ArrayLike
 
 # Called with the fraction done, in [0, 1], and what is done now.
 Report = Callable[[float, str], None]
-Progress = bool | Report
+Progress = TypeAliasType("Progress", bool | Report)
 
 DELAY = 2.0  # seconds: what ends sooner shows nothing
 UNKNOWN = -np.inf  # a loss

@@ -8,11 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
+from typing_extensions import TypeAliasType
 
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._progress import REPORTS, Reporter
 
 Optimizer = optax.GradientTransformation
+# What users pass: `as_transformation` makes an `Optimizer` of it.
+OptimizerLike = TypeAliasType("OptimizerLike", Optimizer | optax.MultiSteps)
 
 
 class Descent(NamedTuple):

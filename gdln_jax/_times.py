@@ -12,13 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 from jax.core import Tracer
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree, Scalar
+from typing_extensions import TypeAliasType
 
 from gdln_jax._checks import is_concrete
+from gdln_jax._checks.types import ArrayLike, Curve, Tolerance
 from gdln_jax._ode import (
     MAX_STEPS,
+    Adjoint,
     Crossing,
+    Solver,
     check_increasing,
     cross,
     root_finder,
@@ -27,22 +30,26 @@ from gdln_jax._ode import (
 )
 from gdln_jax._solution import SolveError
 
+Velocity = TypeAliasType("Velocity", Callable[..., PyTree] | None)
+State = TypeAliasType("State", PyTree | None)
+Grid = TypeAliasType("Grid", Float[Array, " time"] | np.ndarray)
+
 
 def time_to(
     level: ArrayLike,
     *,
-    curve: Callable[..., Array] | None = None,
-    ode: Callable[..., PyTree] | None = None,
-    y0: PyTree | None = None,
-    measure: Callable[..., Array] | None = None,
+    curve: Curve = None,
+    ode: Velocity = None,
+    y0: State = None,
+    measure: Curve = None,
     args: PyTree = None,
     t0: ArrayLike = 0.0,
     t1: ArrayLike | None = None,
-    search: Float[Array, " time"] | np.ndarray | None = None,
-    rtol: ArrayLike | None = None,
-    atol: ArrayLike | None = None,
-    solver: diffrax.AbstractSolver | None = None,
-    adjoint: diffrax.AbstractAdjoint | None = None,
+    search: Grid | None = None,
+    rtol: Tolerance = None,
+    atol: Tolerance = None,
+    solver: Solver = None,
+    adjoint: Adjoint = None,
     max_steps: int = MAX_STEPS,
     throw: bool = True,
 ) -> Crossing:

@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from gdln_jax._checks import check_integer, is_concrete
+from gdln_jax._checks.types import ArrayLike, Loss, Measure, Model, PRNGKeyArray
 from gdln_jax._data.boundary import check_model, check_random_key
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.schedule import Schedule, at_time
@@ -19,6 +20,7 @@ from gdln_jax._network.gated import along_time, learning
 from gdln_jax._network.losses import arranged, check_loss, mse, one_number
 from gdln_jax._progress import Progress, Reporter, reporting
 from gdln_jax._scan import (
+    OptimizerLike,
     apply_gradient,
     as_transformation,
     descend,
@@ -116,16 +118,16 @@ def _check_above_zero(values: ArrayLike, name: str, or_zero: bool = False) -> No
 
 
 def train(
-    model: PyTree,
+    model: Model,
     data: object,
     *,
-    optimizer: optax.GradientTransformation | optax.MultiSteps,
+    optimizer: OptimizerLike,
     steps: int,
-    loss: Callable[..., Array] = mse,
+    loss: Loss = mse,
     save_every: int = 1,
     batch_size: int | None = None,
     key: PRNGKeyArray | None = None,
-    measure: Callable[..., PyTree] | None = None,
+    measure: Measure = None,
     keep_models: bool | None = None,
     throw: bool = True,
     resume: Trajectory | None = None,
@@ -219,8 +221,8 @@ class Settings(NamedTuple):
     """What a run of `train` is compiled for."""
 
     optimizer: optax.GradientTransformation
-    loss: Callable[..., Array]
-    measure: Callable[..., PyTree] | None
+    loss: Loss
+    measure: Measure
     steps: int
     save_every: int
     batch_size: int | None
@@ -319,7 +321,7 @@ def _warn_of_lost_updates(
     model: PyTree,
     data: object,
     optimizer: optax.GradientTransformation,
-    loss: Callable[..., Array],
+    loss: Loss,
 ) -> None:
     """Predict pitfall 2: an update below eps * |w| is rounded away, and learning never starts."""
     weights = [w for w in jax.tree.leaves(model) if eqx.is_inexact_array(w)]
@@ -350,7 +352,7 @@ def _lost_share(
     model: PyTree,
     data: object,
     optimizer: optax.GradientTransformation,
-    loss: Callable[..., Array],
+    loss: Loss,
 ) -> Array:
     moving, still = eqx.partition(model, learning(model))
 

@@ -15,9 +15,10 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from gdln_jax._checks import Suggesting, check_keys, namespace
+from gdln_jax._checks.types import ArrayLike, PRNGKeyArray
 from gdln_jax._data.arrays import real_array
 from gdln_jax._data.boundary import check_random_key
 from gdln_jax._graph import Graph

@@ -26,11 +26,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
 from scipy.special import roots_legendre
 
 from gdln_jax import GatedData, GatedNetwork, Graph
 from gdln_jax._checks import Result, check_integer, is_concrete, namespace
+from gdln_jax._checks.types import ArrayLike, PRNGKeyArray
 from gdln_jax._data.boundary import check_random_key
 from gdln_jax._linalg import one_by_one, random_orthogonal
 from gdln_jax.exact._calculus import growth, implicit_root, scaled_time

@@ -152,6 +152,7 @@ def _dims(name: str, annotation: Any, ndim: int) -> tuple[str, ...]:
 
 def _annotated(annotation: Any) -> list[str]:
     """The dimensions in an annotation, or in what a union or a mapping in it is of."""
+    annotation = getattr(annotation, "__value__", annotation)  # of a named alias
     if hasattr(annotation, "dim_str"):
         return annotation.dim_str.split()
     return next((found for arg in get_args(annotation) if (found := _annotated(arg))), [])

@@ -13,9 +13,10 @@ import equinox as eqx
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from gdln_jax._checks import MAKE_A_MODEL, Instead, check_keys, is_concrete, listed
+from gdln_jax._checks.types import ArrayLike, Rows
 from gdln_jax._data.arrays import (
     SeveralArrays,
     common_dtype,
@@ -150,13 +151,13 @@ class GatedData(SeveralArrays, eqx.Module):
         cls,
         inputs: Mapping[str, int],
         targets: Mapping[str, int],
-        xx: ArrayLike | Sequence,
-        yx: ArrayLike | Sequence,
-        yy: ArrayLike | Sequence | None = None,
+        xx: Rows,
+        yx: Rows,
+        yy: Rows | None = None,
         *,
         node_gates: Mapping[str, object] | None = None,
         edge_gates: Mapping[str, object] | None = None,
-        weights: ArrayLike | Sequence | None = None,
+        weights: Rows | None = None,
         tol: float = 1e-10,
     ) -> "GatedData":
         r"""Make pseudo-examples with given second moments: population data, without sampling.

@@ -11,10 +11,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from gdln_jax._checks import MAKE_A_MODEL, Instead, is_concrete
 from gdln_jax._checks.html import panel, table
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.names import in_common

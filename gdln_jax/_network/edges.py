@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from gdln_jax._checks import (
     Instead,
@@ -21,6 +21,7 @@ from gdln_jax._checks import (
     listed,
     suggest,
 )
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.arrays import ArrayMapping
 from gdln_jax._graph import Graph, Home
 

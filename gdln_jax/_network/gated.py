@@ -11,10 +11,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from gdln_jax._checks import check_keys, instead, is_concrete
 from gdln_jax._checks.html import panel
+from gdln_jax._checks.types import PRNGKeyArray
 from gdln_jax._data.arrays import check_real, weight_array
 from gdln_jax._data.boundary import (
     check_gated_data,

@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 from scipy.optimize import minimize_scalar
 
 from gdln_jax._checks import Result, check_choice, check_integer, check_positive
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._network.edges import check_untied
 from gdln_jax._network.gated import GatedNetwork, check_network
 from gdln_jax._reduction.reduction import Reduction

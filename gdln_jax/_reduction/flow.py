@@ -4,16 +4,17 @@ Velocity and loss are its own, so that its agreement with `gradient_flow` is a t
 the solver is shared, and held to SciPy's.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from gdln_jax._checks import check_positive_if_known
+from gdln_jax._checks.types import ArrayLike, Times
 from gdln_jax._network.edges import EdgeArrays
 from gdln_jax._network.pathways import Pathways, pathways
 from gdln_jax._ode import (
@@ -110,7 +111,7 @@ def solve_reduced(
     start: PyTree,
     loss: Callable[..., Array],
     data: PyTree,
-    ts: ArrayLike | Sequence[float | Array],
+    ts: Times,
     setup: Settings,
     *,
     tau: ArrayLike,

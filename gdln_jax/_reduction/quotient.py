@@ -8,18 +8,17 @@ $\tau |c| \dot x_c = -\partial l/\partial x_c$. Every rate factor of the papers 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import diffrax
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from gdln_jax._checks import Instead, Result, dataset, is_concrete
+from gdln_jax._checks.types import ArrayLike, Times, Tolerance
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._graph import Graph
 from gdln_jax._network.edges import EdgeArrays
-from gdln_jax._ode import MAX_STEPS, Crossing, settings
+from gdln_jax._ode import MAX_STEPS, Adjoint, Crossing, Solver, settings
 from gdln_jax._progress import Progress
 from gdln_jax._reduction.certificate import flat_gradient, named_classes
 from gdln_jax._reduction.classes import equal_rows, refine
@@ -29,6 +28,7 @@ from gdln_jax._reduction.merging import Program, merged, program_loss
 from gdln_jax._reduction.strengths import ClassStrengths, ModeStrengths
 from gdln_jax._reduction.times import crossing
 from gdln_jax._reduction.train import train_classes
+from gdln_jax._scan import OptimizerLike
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -85,15 +85,15 @@ class Quotient(Result, SeveralArrays, eqx.Module):
 
     def solve(
         self,
-        ts: ArrayLike | Sequence[float | Array],
+        ts: Times,
         *misplaced: object,
         x0: ArrayLike | None = None,
         tau: ArrayLike = 1.0,
-        rtol: ArrayLike | None = None,
-        atol: ArrayLike | None = None,
-        solver: diffrax.AbstractSolver | None = None,
+        rtol: Tolerance = None,
+        atol: Tolerance = None,
+        solver: Solver = None,
         max_steps: int = MAX_STEPS,
-        adjoint: diffrax.AbstractAdjoint | None = None,
+        adjoint: Adjoint = None,
         throw: bool = True,
         progress: Progress = True,
     ) -> ReducedTrajectory:
@@ -136,11 +136,11 @@ class Quotient(Result, SeveralArrays, eqx.Module):
         path: Sequence[str] | None = None,
         x0: ArrayLike | None = None,
         tau: ArrayLike = 1.0,
-        rtol: ArrayLike | None = None,
-        atol: ArrayLike | None = None,
-        solver: diffrax.AbstractSolver | None = None,
+        rtol: Tolerance = None,
+        atol: Tolerance = None,
+        solver: Solver = None,
         max_steps: int = MAX_STEPS,
-        adjoint: diffrax.AbstractAdjoint | None = None,
+        adjoint: Adjoint = None,
         throw: bool = True,
     ) -> Crossing:
         """Return when the loss, or each mode of `path`, crosses `level`: `Reduction.time_to`.
@@ -173,7 +173,7 @@ class Quotient(Result, SeveralArrays, eqx.Module):
         self,
         x0: ArrayLike | None = None,
         *,
-        rule: optax.GradientTransformation | optax.MultiSteps,
+        rule: OptimizerLike,
         steps: int,
         save_every: int = 1,
         tol: float = 1e-8,

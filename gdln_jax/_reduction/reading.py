@@ -5,9 +5,10 @@ from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike
+from jaxtyping import Array
 
 from gdln_jax._checks import listed
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._graph import Graph
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._reduction.strengths import ModeStrengths

@@ -8,15 +8,15 @@ component off the manifold, which is measured, not assumed.
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
+from typing_extensions import TypeAliasType
 
 from gdln_jax._checks import Instead, Result, is_concrete
+from gdln_jax._checks.types import ArrayLike, Loss, PerEdge, Times, Tolerance
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
@@ -25,7 +25,15 @@ from gdln_jax._linalg import norm
 from gdln_jax._network.edges import Stacks, per_parameter
 from gdln_jax._network.gated import GatedNetwork, check_network
 from gdln_jax._network.pathways import Pathways, pathways
-from gdln_jax._ode import MAX_STEPS, Crossing, settings, smallest_entry, smallest_scale
+from gdln_jax._ode import (
+    MAX_STEPS,
+    Adjoint,
+    Crossing,
+    Solver,
+    settings,
+    smallest_entry,
+    smallest_scale,
+)
 from gdln_jax._paths import path_statistics
 from gdln_jax._progress import Progress
 from gdln_jax._reduction.class_rules import what_sets_apart
@@ -57,6 +65,7 @@ from gdln_jax._reduction.strengths import (
 from gdln_jax._reduction.table import PathTable, path_table
 from gdln_jax._reduction.times import PathModes, crossing
 from gdln_jax._reduction.train import train
+from gdln_jax._scan import OptimizerLike
 from gdln_jax._solution import Trajectory
 from gdln_jax.rules import Rule
 
@@ -64,7 +73,9 @@ if TYPE_CHECKING:
     import xarray as xr
 
 # One number, one per mode, or edge -> either (coupled: or a matrix).
-StrengthsLike = ArrayLike | Sequence[float] | Mapping | ModeStrengths | MatrixStrengths
+StrengthsLike = TypeAliasType(
+    "StrengthsLike", ArrayLike | Sequence[float] | Mapping | ModeStrengths | MatrixStrengths
+)
 
 
 class Reduction(Result, SeveralArrays, eqx.Module):
@@ -302,14 +313,14 @@ class Reduction(Result, SeveralArrays, eqx.Module):
     def solve(
         self,
         b0: StrengthsLike,
-        ts: ArrayLike | Sequence[float | Array],
+        ts: Times,
         *,
-        tau: ArrayLike | Mapping[str, ArrayLike] = 1.0,
-        rtol: ArrayLike | None = None,
-        atol: ArrayLike | None = None,
-        solver: diffrax.AbstractSolver | None = None,
+        tau: PerEdge = 1.0,
+        rtol: Tolerance = None,
+        atol: Tolerance = None,
+        solver: Solver = None,
         max_steps: int = MAX_STEPS,
-        adjoint: diffrax.AbstractAdjoint | None = None,
+        adjoint: Adjoint = None,
         throw: bool = True,
         progress: Progress = True,
     ) -> ReducedTrajectory:
@@ -376,9 +387,7 @@ class Reduction(Result, SeveralArrays, eqx.Module):
         scale = smallest_scale(start.stacks) if matrices else smallest_entry(start)
         return self.core.start(start), coupled_loss, self.core.data, scale, self.core.read
 
-    def _clock(
-        self, tau: ArrayLike | Mapping[str, ArrayLike], start: PyTree
-    ) -> tuple[ArrayLike, PyTree]:
+    def _clock(self, tau: PerEdge, start: PyTree) -> tuple[ArrayLike, PyTree]:
         """The time constant, and rates beside it: 1, or in the structure of `start` 1/tau_e."""
         if not isinstance(tau, Mapping):
             return tau, 1.0
@@ -393,12 +402,12 @@ class Reduction(Result, SeveralArrays, eqx.Module):
         *,
         t1: ArrayLike,
         path: Sequence[str] | None = None,
-        tau: ArrayLike | Mapping[str, ArrayLike] = 1.0,
-        rtol: ArrayLike | None = None,
-        atol: ArrayLike | None = None,
-        solver: diffrax.AbstractSolver | None = None,
+        tau: PerEdge = 1.0,
+        rtol: Tolerance = None,
+        atol: Tolerance = None,
+        solver: Solver = None,
         max_steps: int = MAX_STEPS,
-        adjoint: diffrax.AbstractAdjoint | None = None,
+        adjoint: Adjoint = None,
         throw: bool = True,
     ) -> Crossing:
         """Return when the loss first crosses `level`, or with `path` when each of its modes does.
@@ -446,9 +455,9 @@ class Reduction(Result, SeveralArrays, eqx.Module):
         self,
         b0: StrengthsLike,
         *,
-        rule: optax.GradientTransformation | optax.MultiSteps,
+        rule: OptimizerLike,
         steps: int,
-        loss: Callable[..., Array] | None = None,
+        loss: Loss | None = None,
         save_every: int = 1,
         tol: float = 1e-8,
         on_inexact: str = "raise",

@@ -5,9 +5,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import ArrayLike
 
 from gdln_jax._checks import is_concrete, listed
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.packed import PackedData
 from gdln_jax._network.edges import EdgeArrays
 from gdln_jax._reduction.statistics import GroupStatistics

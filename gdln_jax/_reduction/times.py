@@ -6,9 +6,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, PyTree
+from jaxtyping import Array, PyTree
 
 from gdln_jax._checks import check_positive_if_known, is_concrete
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._network.pathways import product
 from gdln_jax._ode import Crossing, Settings, cross, known_array, smallest_entry
 from gdln_jax._reduction.flow import Strengths, velocity_of

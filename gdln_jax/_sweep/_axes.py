@@ -12,12 +12,13 @@ from functools import cached_property
 
 import numpy as np
 from jaxtyping import PyTree
+from typing_extensions import TypeAliasType
 
 from gdln_jax._checks import listed, suggest
 
 Value = bool | int | float | str
 # What a sweep calls: fn(key, **point).
-Fn = Callable[..., PyTree]
+Fn = TypeAliasType("Fn", Callable[..., PyTree])
 # Names of variables and dimensions that the result has anyway, and of fn's first argument.
 _RESERVED = ("key", "status", "reason", "point")
 # A key is folded from this many words of 32 bits: with one, 10,000 points would collide in 1 % of

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
-from jaxtyping import ArrayLike
 
 from gdln_jax._checks import check_keys
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._sweep._axes import Axis, Grid
 from gdln_jax._sweep._program import Block
 from gdln_jax._sweep._status import MEANINGS, MISSING, RAISED, REASONS, reasons

@@ -11,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jax.sharding import Mesh
-from jaxtyping import ArrayLike, PRNGKeyArray, UInt32
+from jaxtyping import UInt32
+from typing_extensions import TypeAliasType
 
 from gdln_jax import _machine
 from gdln_jax._checks import check_integer
+from gdln_jax._checks.types import ArrayLike, PRNGKeyArray
 from gdln_jax._data.boundary import check_random_key
 from gdln_jax._sweep import _progress, _workers
 from gdln_jax._sweep._axes import Fn, check_names, read_axes
@@ -25,6 +27,16 @@ from gdln_jax._sweep._spec import key_text
 from gdln_jax._sweep._static import check_arguments
 from gdln_jax._sweep._status import OK, RAISED, REASONS
 
+Key = TypeAliasType("Key", PRNGKeyArray | UInt32[jax.Array, "words"])
+Axes = TypeAliasType("Axes", Mapping[str, object])
+Units = TypeAliasType("Units", Mapping[str, str] | None)
+Devices = TypeAliasType("Devices", Mesh | None)
+Starter = TypeAliasType("Starter", _workers.Executor | None)
+Folder = TypeAliasType("Folder", str | os.PathLike[str] | None)
+Texts = TypeAliasType("Texts", Sequence[str])
+Dimensions = TypeAliasType("Dimensions", Mapping[str, str | Sequence[str]] | None)
+Coordinates = TypeAliasType("Coordinates", Mapping[str, ArrayLike | Sequence | xr.DataArray] | None)
+
 # The one generator of JAX whose numbers for a key do not depend on the other keys of a batch.
 _GENERATOR = "threefry2x32"
 _log = logging.getLogger("gdln_jax.sweep")
@@ -32,21 +44,21 @@ _log = logging.getLogger("gdln_jax.sweep")
 
 def sweep(
     fn: Fn,
-    axes: Mapping[str, object],
+    axes: Axes,
     *,
-    key: PRNGKeyArray | UInt32[jax.Array, "words"],
-    mesh: Mesh | None = None,
-    store: str | os.PathLike[str] | None = None,
+    key: Key,
+    mesh: Devices = None,
+    store: Folder = None,
     batch: int | None = None,
-    progress: bool | _progress.Report = True,
-    static: Sequence[str] = (),
-    key_axes: Sequence[str] | None = None,
-    dims: Mapping[str, str | Sequence[str]] | None = None,
-    coords: Mapping[str, ArrayLike | Sequence | xr.DataArray] | None = None,
-    units: Mapping[str, str] | None = None,
+    progress: _progress.Progress = True,
+    static: Texts = (),
+    key_axes: Texts | None = None,
+    dims: Dimensions = None,
+    coords: Coordinates = None,
+    units: Units = None,
     shard: tuple[int, int] | None = None,
     workers: int | None = None,
-    executor: _workers.Executor | None = None,
+    executor: Starter = None,
 ) -> xr.Dataset:
     """Call `fn(key, **point)` at every point of a grid, as few compiled programs.
 

@@ -11,10 +11,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float
 
 from gdln_jax import init as initialisers
 from gdln_jax._checks import check_integer, is_concrete
+from gdln_jax._checks.types import PRNGKeyArray
 from gdln_jax._data.boundary import check_gated_data, check_graph, check_random_key
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array
+from typing_extensions import TypeAliasType
 
 from gdln_jax import rules, train
 from gdln_jax._data.gated import GatedData
@@ -17,7 +18,7 @@ from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._width.examples import look
 from gdln_jax._width.small import small_data, small_net
 
-Loss = Callable[[Any, Any], Array]
+Loss = TypeAliasType("Loss", Callable[[Any, Any], Array])
 Data = GatedData | PackedData
 
 # Largest distance of an exact rule after three updates, over the way they moved the weights.

@@ -1,7 +1,7 @@
 """The result of `reduce_width`: a small network that trains exactly like a wide one."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import equinox as eqx
@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from gdln_jax import Trajectory, gradient_flow, train
 from gdln_jax._checks import Result, Suggesting
 from gdln_jax._checks.html import panel
+from gdln_jax._checks.types import ArrayLike, PRNGKeyArray, Times
 from gdln_jax._data.gated import GatedData
 from gdln_jax._network.gated import GatedNetwork, check_network
 from gdln_jax._network.losses import mse
@@ -221,7 +222,7 @@ class WidthReduction(Result):
 
     def flow(
         self,
-        ts: ArrayLike | Sequence[float | int],
+        ts: Times,
         *,
         tau: float = 1.0,
         decay: float = 0.0,

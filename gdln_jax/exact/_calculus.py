@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.typing import ArrayLike
 from jaxtyping import DTypeLike
 
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._linalg import ratio
 
 # Gauss-Legendre nodes and weights on [0, 1]. Sixteen nodes integrate every integrand used below

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from gdln_jax._checks import check_integer
+from gdln_jax._checks.types import ArrayLike, Numbers
 from gdln_jax.exact._calculus import as_floats, bisect, implicit_root, scaled_time
 from gdln_jax.exact._modes import linear_mode
 
@@ -166,7 +166,7 @@ def decay_fold(
 
 
 def chain_sharpness(
-    b: Float[ArrayLike, "layer mode"],
+    b: Float[Numbers, "layer mode"],
     s: ArrayLike,
     d: ArrayLike,
     *,

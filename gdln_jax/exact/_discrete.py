@@ -6,10 +6,10 @@ A mode has strength s, input variance d, target p = s/d and loss d/2 (prod b - p
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from gdln_jax._checks import check_integer
+from gdln_jax._checks.types import ArrayLike, Numbers
 from gdln_jax.exact._calculus import as_floats, bisect, implicit_root
 from gdln_jax.exact._chain import chain_mode_time
 
@@ -39,7 +39,7 @@ def two_cycle(
 
 
 def imbalance_factor(
-    s: ArrayLike, d: ArrayLike, b: Float[ArrayLike, "*batch layer"], learning_rate: ArrayLike
+    s: ArrayLike, d: ArrayLike, b: Float[Numbers, "*batch layer"], learning_rate: ArrayLike
 ) -> Float[Array, "*batch hidden"]:
     r"""Factor by which one step of gradient descent multiplies b_(k+1)^2 - b_k^2.
 
@@ -99,7 +99,7 @@ def momentum_clock_error(
 
 
 def sign_time(
-    b0: Float[ArrayLike, "*#batch path layer"], p: ArrayLike
+    b0: Float[Numbers, "*#batch path layer"], p: ArrayLike
 ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch path"]]:
     r"""Time and shares of pathways when a mode is learned under sign flow, db/dt = +-1.
 
@@ -190,8 +190,8 @@ def adagrad_steps(
 
 
 def pathway_race(
-    kappa: Float[ArrayLike, "*#batch path"],
-    u0: Float[ArrayLike, "*#batch path"],
+    kappa: Float[Numbers, "*#batch path"],
+    u0: Float[Numbers, "*#batch path"],
     s: ArrayLike,
     d: ArrayLike,
     depth: int,

@@ -7,9 +7,9 @@ Sigma^x in the same frame; its product of weights a obeys tau a' = 2 a (s - d a)
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._linalg import ratio
 from gdln_jax.exact._calculus import (
     as_floats,

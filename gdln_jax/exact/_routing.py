@@ -12,10 +12,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from gdln_jax._checks import Suggesting, dataset
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._linalg import root
 from gdln_jax.exact._calculus import as_floats, check_all, concrete, scaled_time
 from gdln_jax.exact._separable import solve_separable, time_separable

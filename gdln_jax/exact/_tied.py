@@ -7,8 +7,9 @@ inputs the whole course of W is known from any start.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
+from gdln_jax._checks.types import ArrayLike, Numbers
 from gdln_jax.exact._calculus import as_floats, scaled_time
 from gdln_jax.exact._modes import solve_linear
 
@@ -59,7 +60,7 @@ def ssl_mode(
 
 
 def autoencoder_white(
-    t: ArrayLike, w0: Float[ArrayLike, "width d"], lam: ArrayLike, tau: ArrayLike = 1.0
+    t: ArrayLike, w0: Float[Numbers, "width d"], lam: ArrayLike, tau: ArrayLike = 1.0
 ) -> Float[Array, "*time width d"]:
     r"""Return W(t) of a tied linear autoencoder from any start, for covariance `lam` times 1.
 
@@ -81,7 +82,7 @@ def autoencoder_white(
 
 
 def ssl_white(
-    t: ArrayLike, w0: Float[ArrayLike, "width d"], gamma: ArrayLike, tau: ArrayLike = 1.0
+    t: ArrayLike, w0: Float[Numbers, "width d"], gamma: ArrayLike, tau: ArrayLike = 1.0
 ) -> Float[Array, "*time width d"]:
     r"""Return W(t) of linear self-supervised learning from any start, for Gamma = `gamma` times 1.
 

@@ -16,10 +16,10 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, DTypeLike, Float
 
 from gdln_jax._checks import check_integer
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax.exact._calculus import check_all, check_tau, concrete, scaled_time
 
 SQUARINGS = 4

@@ -11,10 +11,10 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from gdln_jax._checks import check_choice
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax.exact._calculus import as_floats, bisect, check_all
 from gdln_jax.exact._modes import linear_mode_time, solve_linear
 

@@ -4,22 +4,23 @@ Both are differentiable functions of a model and its data, through gradient flow
 of diffrax's checkpointed adjoint: it grows with the logarithm of the number of steps.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from gdln_jax._checks import check_positive_if_known
+from gdln_jax._checks.types import ArrayLike, Loss, Times, Tolerance
 from gdln_jax._data.gated import GatedData
 from gdln_jax._flow import gradient_flow
 from gdln_jax._network.edges import check_untied
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._network.losses import mse
-from gdln_jax._ode import Settings, default_rtol, has_kinks, locate, settings
+from gdln_jax._ode import Settings, Solver, default_rtol, has_kinks, locate, settings
 
 # Optimisation needs no more (and float32 has no more than 1e-5); many starts times many steps pay
 # for each digit.
@@ -33,10 +34,10 @@ def learning_time(
     level: ArrayLike,
     *,
     t1: ArrayLike,
-    loss: Callable[..., Array] = mse,
+    loss: Loss = mse,
     tau: ArrayLike = 1.0,
-    rtol: ArrayLike | None = None,
-    solver: diffrax.AbstractSolver | None = None,
+    rtol: Tolerance = None,
+    solver: Solver = None,
     max_steps: int = _MAX_STEPS,
 ) -> Float[Array, ""]:
     r"""Return the time at which gradient flow from `model` first has the loss `level`.
@@ -104,9 +105,7 @@ def learning_time(
     return jnp.select([at_start, failed, reached], [0.0 * t1, jnp.nan, crossing], not_reached)
 
 
-def _accuracy(
-    model: PyTree, rtol: ArrayLike | None, solver: diffrax.AbstractSolver | None, max_steps: int
-) -> Settings:
+def _accuracy(model: PyTree, rtol: Tolerance, solver: Solver, max_steps: int) -> Settings:
     """Tolerance and solver: as given, or the defaults for the precision of the weights."""
     if isinstance(model, GatedNetwork):
         check_untied(model.graph, "learning gates", "minimise a loss of your own over the gates")
@@ -121,13 +120,13 @@ def _accuracy(
 def output_gap(
     model: PyTree,
     data: GatedData,
-    ts: ArrayLike | Sequence[float | int],
+    ts: Times,
     outputs: Mapping[str, ArrayLike],
     *,
-    loss: Callable[..., Array] = mse,
+    loss: Loss = mse,
     tau: ArrayLike = 1.0,
-    rtol: ArrayLike | None = None,
-    solver: diffrax.AbstractSolver | None = None,
+    rtol: Tolerance = None,
+    solver: Solver = None,
     max_steps: int = _MAX_STEPS,
 ) -> Float[Array, ""]:
     r"""Return how far the outputs of `model` under gradient flow are from another network's.

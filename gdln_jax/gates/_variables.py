@@ -15,9 +15,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from gdln_jax._checks import check_choice, check_keys, is_concrete
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.arrays import weight_array
 from gdln_jax._data.boundary import check_gated_data, for_prediction
 from gdln_jax._data.gated import GatedData

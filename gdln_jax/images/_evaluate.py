@@ -4,8 +4,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, DTypeLike, Float, Int
+from jaxtyping import Array, DTypeLike, Float, Int
 
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax.images._network import RoutedNetwork, first_layer
 from gdln_jax.images._sets import ImageSet
 from gdln_jax.images._transforms import Transforms

@@ -11,9 +11,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from gdln_jax._checks import Suggesting, check_integer
+from gdln_jax._checks.types import PRNGKeyArray
 from gdln_jax._scan import descend
 from gdln_jax.images._evaluate import pixels
 from gdln_jax.images._sets import ImageSet

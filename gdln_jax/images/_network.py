@@ -10,16 +10,23 @@ from collections.abc import Mapping
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, Float
+from typing_extensions import TypeAliasType
 
 from gdln_jax import Graph
 from gdln_jax._checks import check_integer
+from gdln_jax._checks.types import ArrayLike, PRNGKeyArray
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._data.schedule import Schedule
 from gdln_jax._network.edges import check_untied
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._network.model import AbstractModel, Pairs
+
+# One array per layer.
+Cubes = TypeAliasType("Cubes", tuple[Float[Array, "*run _ _ _"], ...])
+Matrices = TypeAliasType("Matrices", tuple[Float[Array, "*run _ _"], ...])
+Vectors = TypeAliasType("Vectors", tuple[Float[Array, "*run _"], ...])
 
 
 class RoutedNetwork(AbstractModel):
@@ -36,12 +43,12 @@ class RoutedNetwork(AbstractModel):
     `gradient_flow` and `train`, on the packed data of `tasks.transformed_images`.
     """
 
-    encoders: tuple[Float[Array, "*run _ _ _"], ...]
-    hidden: tuple[Float[Array, "*run _ _"], ...]
-    decoders: tuple[Float[Array, "*run _ _ _"], ...]
-    encoder_biases: tuple[Float[Array, "*run _ _"], ...]
-    hidden_biases: tuple[Float[Array, "*run _"], ...]
-    decoder_biases: tuple[Float[Array, "*run _ _"], ...]
+    encoders: Cubes
+    hidden: Matrices
+    decoders: Cubes
+    encoder_biases: Matrices
+    hidden_biases: Vectors
+    decoder_biases: Matrices
     slope: float = eqx.field(static=True)
 
     @classmethod

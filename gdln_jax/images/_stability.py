@@ -8,8 +8,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax.images._evaluate import pixels
 from gdln_jax.images._network import RoutedNetwork
 from gdln_jax.images._sets import ImageSet

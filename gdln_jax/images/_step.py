@@ -12,8 +12,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
 
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax.images._network import RoutedNetwork, first_layer
 
 # All M^2 routes in one product cost as much as M / 4 per input, one by one (measured on a core of a

@@ -16,9 +16,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
+from typing_extensions import TypeAliasType
 
 from gdln_jax._checks import Result, Suggesting, check_choice, check_integer, check_positive
+from gdln_jax._checks.types import ArrayLike, PRNGKeyArray
 from gdln_jax._files import expanded, writable
 from gdln_jax.images._checkpoint import restore, save, spec_hash
 from gdln_jax.images._evaluate import (
@@ -31,6 +33,8 @@ from gdln_jax.images._network import RoutedNetwork
 from gdln_jax.images._sets import ImageSet
 from gdln_jax.images._step import LOSSES, RouteTable, route_table, step
 from gdln_jax.images._transforms import Transforms
+
+Report = TypeAliasType("Report", Callable[[float, str], None])
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ def train_images(
     key: PRNGKeyArray,
     test: ImageSet | None = None,
     checkpoint: str | Path | None = None,
-    progress: Callable[[float, str], None] | None = None,
+    progress: Report | None = None,
 ) -> Run:
     """Train on the routes of `pattern` and evaluate all M^2 of them on `test`.
 

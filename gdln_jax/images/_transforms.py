@@ -12,9 +12,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, DTypeLike, Float, Int, PRNGKeyArray
+from jaxtyping import Array, DTypeLike, Float, Int
 
 from gdln_jax._checks import Suggesting, check_choice, check_integer
+from gdln_jax._checks.types import PRNGKeyArray
 
 _KINDS = ("permutation", "rotation")
 _OUTPUTS = ("random", "lexicographic")

@@ -10,10 +10,11 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, overload
 
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from gdln_jax import Graph
 from gdln_jax._checks import check_keys
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.boundary import check_graph
 from gdln_jax._linalg import norm, quotient
 from gdln_jax._network.gated import GatedNetwork, check_network

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from gdln_jax._checks import Suggesting, dataset
+from gdln_jax._checks.types import ArrayLike, Numbers
 from gdln_jax._data.boundary import check_gated_data, check_predicts
 from gdln_jax._data.gated import GatedData
 from gdln_jax._linalg import quotient
@@ -58,7 +59,7 @@ def input_output_maps(net: GatedNetwork) -> Float[Array, "input output y x"]:
 
 
 def route_errors(
-    net: GatedNetwork, x: Float[ArrayLike, "n x"], y: Float[ArrayLike, "n y"]
+    net: GatedNetwork, x: Float[Numbers, "n x"], y: Float[Numbers, "n y"]
 ) -> Float[Array, "input output"]:
     """Relative error of every route (i, j) of a routing network on the base examples `x`, `y`.
 
@@ -93,8 +94,8 @@ class ZeroShotError(NamedTuple):
 
 def zero_shot_error(
     net: GatedNetwork,
-    x: Float[ArrayLike, "n x"],
-    y: Float[ArrayLike, "n y"],
+    x: Float[Numbers, "n x"],
+    y: Float[Numbers, "n y"],
     pattern: ArrayLike,
 ) -> ZeroShotError:
     """Relative error averaged over the trained and over the untrained routes of `pattern`.
@@ -121,7 +122,7 @@ def zero_shot_error(
 
 
 def error_by_group(
-    model: PyTree, data: GatedData, groups: Int[ArrayLike, " n"], num_groups: int
+    model: PyTree, data: GatedData, groups: Int[Numbers, " n"], num_groups: int
 ) -> Float[Array, " group"]:
     """Relative error of any model on each group of examples, summed over output nodes.
 

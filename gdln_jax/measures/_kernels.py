@@ -10,9 +10,10 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from gdln_jax._checks import Suggesting, dataset
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.boundary import check_predicts
 from gdln_jax._linalg import norm, quotient
 from gdln_jax._network.gated import learning

@@ -8,16 +8,24 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
+from typing_extensions import TypeAliasType
 
 from gdln_jax._checks import Suggesting, dataset
+from gdln_jax._checks.types import ArrayLike, Numbers
 from gdln_jax._linalg import norm, one_by_one, quotient
+
+Maps = TypeAliasType("Maps", Float[Numbers, "*batch target source"])
+OutputFrame = TypeAliasType("OutputFrame", Float[Numbers, "y mode"])
+InputFrame = TypeAliasType("InputFrame", Float[Numbers, "x mode"])
+Left = TypeAliasType("Left", Float[Numbers, "*batch target mode"])
+Right = TypeAliasType("Right", Float[Numbers, "*batch source mode"])
 
 
 def mode_strengths(
-    w: Float[ArrayLike, "*batch target source"],
-    u: Float[ArrayLike, "*batch target mode"],
-    v: Float[ArrayLike, "*batch source mode"],
+    w: Maps,
+    u: Left,
+    v: Right,
 ) -> Float[Array, "*batch mode"]:
     """Strengths diag(U^T W V) of a weight matrix, or a batch of them, in given frames.
 
@@ -43,10 +51,10 @@ def _in_frames(w: ArrayLike, u: ArrayLike, v: ArrayLike) -> tuple[Array, Array, 
 
 
 def frame_distance(
-    w: Float[ArrayLike, "*batch target source"],
-    u: Float[ArrayLike, "*batch target mode"],
-    v: Float[ArrayLike, "*batch source mode"],
-    b: Float[ArrayLike, "*batch mode"] | None = None,
+    w: Maps,
+    u: Left,
+    v: Right,
+    b: Float[Numbers, "*batch mode"] | None = None,
 ) -> Float[Array, "*batch"]:
     """Frobenius norm of W - U diag(b) V^T; `b` defaults to the strengths of W itself.
 
@@ -59,7 +67,7 @@ def frame_distance(
 
 
 def singular_values(
-    w: Float[ArrayLike, "*edge target source"],
+    w: Float[Numbers, "*edge target source"],
 ) -> Float[Array, "*edge value"]:
     """All singular values of each matrix, descending, min(target, source) of them.
 
@@ -117,9 +125,9 @@ class VectorAlignment(NamedTuple):
 
 
 def singular_vector_alignment(
-    w: Float[ArrayLike, "target source"],
-    u: Float[ArrayLike, "target mode"],
-    v: Float[ArrayLike, "source mode"],
+    w: Float[Numbers, "target source"],
+    u: Float[Numbers, "target mode"],
+    v: Float[Numbers, "source mode"],
 ) -> VectorAlignment:
     """Cosines between a map's singular vectors and the data's, (left, right), one per data mode.
 
@@ -136,7 +144,7 @@ def singular_vector_alignment(
 
 
 def subspace_alignment(
-    a: Float[ArrayLike, "width mode"], b: Float[ArrayLike, "width mode"]
+    a: Float[Numbers, "width mode"], b: Float[Numbers, "width mode"]
 ) -> Float[Array, ""]:
     """Mean squared cosine of the principal angles between two orthonormal frames' spans.
 
@@ -162,8 +170,8 @@ def shared_strengths(
     first: Float[Array, "input width x"],
     hidden: Float[Array, "width2 width"],
     third: Float[Array, "output y width2"],
-    u: Float[ArrayLike, "y mode"],
-    v: Float[ArrayLike, "x mode"],
+    u: OutputFrame,
+    v: InputFrame,
 ) -> SharedStrengths:
     r"""Strength of the data's modes along the code that all domains share.
 

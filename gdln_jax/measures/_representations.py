@@ -5,9 +5,10 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from gdln_jax._checks import check_integer
+from gdln_jax._checks.types import ArrayLike, Numbers
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._linalg import norm, quotient, root
@@ -33,7 +34,7 @@ def representational_similarity(
     return h @ h.T
 
 
-def domain_alignment(similarity: Float[ArrayLike, "n n"], num_domains: int) -> Float[Array, ""]:
+def domain_alignment(similarity: Float[Numbers, "n n"], num_domains: int) -> Float[Array, ""]:
     """Mean cosine between the representations of one item in different domains.
 
     `similarity` holds dot products ordered by domain, then item. 1: the code is invariant to the

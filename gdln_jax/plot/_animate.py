@@ -9,7 +9,6 @@ import numpy as np
 from matplotlib.animation import FFMpegWriter, PillowWriter
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
 
 from gdln_jax._checks import check_integer
 from gdln_jax._files import expanded, writable, written_whole
@@ -18,6 +17,7 @@ from gdln_jax.plot._differentiation import principal
 from gdln_jax.plot._maps import similarity
 from gdln_jax.plot._style import COLOURS, DOUBLE, figure, style
 from gdln_jax.plot._text import check_text
+from gdln_jax.plot._types import ArrayLike
 
 _WRITERS = {
     ".gif": PillowWriter,

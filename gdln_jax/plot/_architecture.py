@@ -9,11 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.path import Path
 from matplotlib.text import Text
-from matplotlib.typing import ColorType
-from numpy.typing import ArrayLike
 
 from gdln_jax._graph import Edge, Graph
 from gdln_jax.plot._style import COLOURS
+from gdln_jax.plot._types import ArrayLike, Colour
 
 # Above this many nodes on a level only the first and last few are drawn, with dots between.
 _SHOWN = 10
@@ -31,7 +30,7 @@ def architecture(
     graph: Graph,
     *,
     paths: Sequence[Iterable[str]] = (),
-    path_colours: Sequence[ColorType] | None = None,
+    path_colours: Sequence[Colour] | None = None,
     closed: Iterable[str] = (),
     labels: Mapping[str, str] | bool = True,
     horizontal: bool = True,
@@ -109,7 +108,7 @@ def _draw_edge(
     layout: _Layout,
     edge: Edge,
     number: int,
-    colour: ColorType | None,
+    colour: Colour | None,
     closed: bool,
     dashed: bool,
 ) -> None:
@@ -138,7 +137,7 @@ def _draw_edge(
 class _Tied:
     """How a tied or frozen edge is drawn; what is not is drawn as ever."""
 
-    colour: ColorType | None = None
+    colour: Colour | None = None
     text: str = ""
     frozen: bool = False
 
@@ -158,7 +157,7 @@ def _tied_looks(graph: Graph) -> dict[str, _Tied]:
     return looks
 
 
-def _name_edge(ax: Axes, layout: _Layout, edge: Edge, text: str, colour: ColorType | None) -> None:
+def _name_edge(ax: Axes, layout: _Layout, edge: Edge, text: str, colour: Colour | None) -> None:
     """Write the name of a parameter in the middle of an edge."""
     (x, y), (a, b) = layout.place[edge.source], layout.place[edge.target]
     box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
@@ -227,12 +226,12 @@ def _places(graph: Graph) -> tuple[dict[str, _Pair], list[_Pair]]:
 
 
 def _edge_colours(
-    paths: Sequence[Iterable[str]], colours: Sequence[ColorType] | None
-) -> dict[str, ColorType]:
+    paths: Sequence[Iterable[str]], colours: Sequence[Colour] | None
+) -> dict[str, Colour]:
     if colours is None:
         both = [COLOURS["trained"], COLOURS["untrained"]]
         colours = [both[k % 2] for k in range(len(paths))]
-    colour_of: dict[str, ColorType] = {}
+    colour_of: dict[str, Colour] = {}
     for path, colour in zip(paths, colours, strict=True):
         for name in path:
             shared = name in colour_of and colour_of[name] != colour
@@ -245,7 +244,7 @@ def _draw_node(
     graph: Graph,
     layout: _Layout,
     name: str,
-    colour_of: Mapping[str, ColorType],
+    colour_of: Mapping[str, Colour],
     closed: bool,
 ) -> None:
     touching = [edge.name for edge in (*graph.incoming[name], *graph.outgoing[name])]

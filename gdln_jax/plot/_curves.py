@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
-from matplotlib.typing import ColorType
-from numpy.typing import ArrayLike
 
 from gdln_jax.plot._style import COLOURS, label_axes, mode_colours
+from gdln_jax.plot._types import ArrayLike, Colour
 
 TIME, STEP, LOSS = "time $t/\\tau$", "step", "loss $L$"
 
@@ -27,7 +26,7 @@ def curve(
     values: ArrayLike,
     *,
     theory: bool = False,
-    colour: ColorType | None = None,
+    colour: Colour | None = None,
     **style: Any,
 ) -> Axes:
     """One curve: dashed for theory, solid for a simulation.
@@ -48,7 +47,7 @@ def runs(
     t: ArrayLike,
     values: ArrayLike,
     *,
-    colour: ColorType | None = None,
+    colour: Colour | None = None,
     label: str | None = None,
     band: tuple[float, float] | None = (0.25, 0.75),
     thin: bool = True,
@@ -78,7 +77,7 @@ def loss_curves(
     losses: ArrayLike,
     *,
     theory: ArrayLike | None = None,
-    colour: ColorType | None = None,
+    colour: Colour | None = None,
     label: str | None = None,
     theory_label: str | None = None,
     xlabel: str | None = None,
@@ -108,7 +107,7 @@ def mode_curves(
     strengths: ArrayLike,
     *,
     theory: ArrayLike | None = None,
-    colours: Sequence[ColorType] | None = None,
+    colours: Sequence[Colour] | None = None,
     label: str | None = None,
     ylabel: str | None = None,
     xlabel: str | None = None,
@@ -148,8 +147,8 @@ def frame(ax: Axes, t: ArrayLike, xlabel: str | None, ylabel: str) -> None:
 
 
 def _colour(
-    ax: Axes, usual: str, given: ColorType | None, label: object, linestyle: object = "-"
-) -> ColorType:
+    ax: Axes, usual: str, given: Colour | None, label: object, linestyle: object = "-"
+) -> Colour:
     """`given`, or the colour called `usual`, or the next that no labelled line has."""
     if given is not None:
         return given

@@ -10,9 +10,9 @@ from matplotlib.backend_bases import RendererBase
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox, BboxBase, IdentityTransform
-from matplotlib.typing import ColorType
 
 from gdln_jax.plot._text import check_text
+from gdln_jax.plot._types import Colour
 
 # Points: size of the letters, distance from what they name, without and with a line between them,
 # and beyond which distance a point's name has such a line.
@@ -30,7 +30,7 @@ class _Labels(Artist):
     """
 
     def __init__(
-        self, ax: Axes, points: np.ndarray, texts: Sequence[str], colours: Sequence[ColorType]
+        self, ax: Axes, points: np.ndarray, texts: Sequence[str], colours: Sequence[Colour]
     ):
         super().__init__()
         self.points = points
@@ -133,7 +133,7 @@ class PointLabels(_Labels):
         ax: Axes,
         points: np.ndarray,
         texts: Sequence[str],
-        colours: Sequence[ColorType],
+        colours: Sequence[Colour],
         avoid: np.ndarray,
     ):
         super().__init__(ax, points, texts, colours)

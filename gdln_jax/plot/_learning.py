@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.typing import ColorType
 
 from gdln_jax import Reduction
 from gdln_jax.plot._curves import OTHERS, UNDER, curve, frame, loss_curves, runs
@@ -21,6 +20,7 @@ from gdln_jax.plot._runs import (
     solved_from_start,
 )
 from gdln_jax.plot._style import COLOURS, mode_colours, style
+from gdln_jax.plot._types import Colour
 
 
 def learning(
@@ -28,7 +28,7 @@ def learning(
     theory: object = None,
     *,
     ax: Axes | None = None,
-    colour: ColorType | None = None,
+    colour: Colour | None = None,
     band: tuple[float, float] | None = (0.25, 0.75),
 ) -> Axes:
     """Draw the loss of a run over time, or of several, with the theory dashed in black on top.
@@ -55,7 +55,7 @@ def learning(
         named = dict(run) if several else {"": run}
         if mapped(theory) and set(theory) != set(named):
             raise ValueError(f"theory names {list(theory)}, the runs are {list(named)}.")
-        ends: list[tuple[str, Curve, ColorType]] = []
+        ends: list[tuple[str, Curve, Colour]] = []
         kinds = []
         for k, (name, one) in enumerate(named.items()):
             known = losses_of(one, f"run[{name!r}]" if several else "run")
@@ -141,7 +141,7 @@ def modes(
         return ax
 
 
-def _shades(keys: Sequence[tuple[str, int]]) -> list[ColorType]:
+def _shades(keys: Sequence[tuple[str, int]]) -> list[Colour]:
     """Colours of modes from dark to light, or of pathways where there are several."""
     pathways = list(dict.fromkeys(pathway for pathway, _ in keys))
     if len(pathways) == 1:
@@ -168,7 +168,7 @@ def _names(keys: Sequence[tuple[str, int]], labels: Sequence[str] | None) -> lis
     return [f"{name}, mode {mode + 1}" for name, (_, mode) in zip(names, keys, strict=True)]
 
 
-def _name_ends(ax: Axes, ends: Sequence[tuple[str, Curve, ColorType]]) -> None:
+def _name_ends(ax: Axes, ends: Sequence[tuple[str, Curve, Colour]]) -> None:
     """Name curves at the last time at which any of their runs is there."""
     points = []
     for _, known, _ in ends:
@@ -179,7 +179,7 @@ def _name_ends(ax: Axes, ends: Sequence[tuple[str, Curve, ColorType]]) -> None:
     EndLabels(ax, np.array(points, float), names, colours)
 
 
-def _legend(ax: Axes, kind: str, colour: ColorType) -> None:
+def _legend(ax: Axes, kind: str, colour: Colour) -> None:
     """Above the axes: what is solid, and what is dashed."""
     dashed = next(line for line in ax.lines if line.get_linestyle() == "--")
     look = {"color": dashed.get_color(), "linestyle": dashed.get_linestyle(), "linewidth": 1.2}

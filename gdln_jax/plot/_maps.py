@@ -11,13 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import ListedColormap
 from matplotlib.image import AxesImage
-from matplotlib.typing import ColorType
-from numpy.typing import ArrayLike
 
 from gdln_jax import GatedData, GatedNetwork, Reduction, Trajectory
 from gdln_jax.plot._differentiation import activities, item_names
 from gdln_jax.plot._runs import axes_of, last, networks_of
 from gdln_jax.plot._style import COLOURS, label_axes, style
+from gdln_jax.plot._types import ArrayLike, Colour
 
 
 def similarity(
@@ -113,7 +112,7 @@ def matrix_panels(
     matrices: Sequence[ArrayLike],
     titles: Sequence[str],
     *,
-    colours: Sequence[ColorType] | None = None,
+    colours: Sequence[Colour] | None = None,
     xlabel: str = "item",
     ylabel: str = "feature",
     colourbar: str | None = None,
@@ -184,7 +183,7 @@ def _scale(arrays: Sequence[np.ndarray], plain: str) -> dict[str, Any]:
     }
 
 
-def _bare(ax: Axes, colour: ColorType = "none") -> None:
+def _bare(ax: Axes, colour: Colour = "none") -> None:
     for spine in ax.spines.values():
         spine.set(visible=True, edgecolor=colour, linewidth=1.2)
     ax.tick_params(which="both", length=0)

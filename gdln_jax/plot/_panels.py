@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from numpy.typing import ArrayLike
+
+from gdln_jax.plot._types import ArrayLike
 
 _CORNERS = {
     "upper left": (0.02, 0.98, "left", "top"),

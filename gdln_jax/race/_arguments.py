@@ -12,9 +12,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
 
 from gdln_jax._checks import Result, check_positive_if_known, is_concrete
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.arrays import SeveralArrays, check_dense, check_real
 from gdln_jax._ode import Settings, check_resolved, solve
 from gdln_jax._solution import GAVE_UP, OK, SolveError

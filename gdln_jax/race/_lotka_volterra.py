@@ -12,9 +12,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
 
 from gdln_jax._checks import Result, check_choice, is_concrete
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._solution import OK
 from gdln_jax.race._arguments import (
     Numbers,

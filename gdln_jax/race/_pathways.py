@@ -13,9 +13,10 @@ import diffrax
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
 
 from gdln_jax._checks import Result, check_integer, check_positive_if_known, is_concrete
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._linalg import quotient, root
 from gdln_jax._reduction.reduction import Reduction
 from gdln_jax.race._arguments import (

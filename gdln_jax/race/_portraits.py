@@ -8,9 +8,10 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from gdln_jax._checks import Result, check_integer, is_concrete
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._linalg import norm, quotient
 from gdln_jax.race._arguments import Numbers, as_floats
 from gdln_jax.race._clock import frozen_fractions

@@ -5,9 +5,10 @@ from typing import Any
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import ArrayLike, Float, Int
+from jaxtyping import Float, Int
 
 from gdln_jax._checks import Result, check_positive
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.gated import GatedData
 from gdln_jax.relu._utility import Examples, Utility, as_matrix, residual_of
 

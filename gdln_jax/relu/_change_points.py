@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
 
 from gdln_jax._checks import check_integer
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.gated import GatedData
 from gdln_jax.relu._network import ReLUNetwork
 from gdln_jax.relu._patterns import activation_patterns, unit_power

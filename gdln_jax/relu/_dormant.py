@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import ArrayLike, Bool, Float
+from jaxtyping import Bool, Float
 
 from gdln_jax._checks import Result, check_positive
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.gated import GatedData
 from gdln_jax.relu._growth import Growth
 from gdln_jax.relu._settled import DormantGates, gates_of

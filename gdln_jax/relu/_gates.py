@@ -11,9 +11,10 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from gdln_jax._checks import Result, check_choice, check_integer, is_concrete
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.gated import GatedData
 from gdln_jax.relu._network import ReLUKind, ReLUNetwork, check_relu
 from gdln_jax.relu._patterns import activation_patterns, on_threshold, unit_power

@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key
 
 from gdln_jax import Trajectory
 from gdln_jax._checks import Result, check_integer, check_positive
+from gdln_jax._checks.types import PRNGKeyArray
 from gdln_jax._data.gated import GatedData
 from gdln_jax._train import save_points, train
 from gdln_jax.relu._gates import (

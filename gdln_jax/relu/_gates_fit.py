@@ -7,11 +7,12 @@ gap between the two networks is owed to their start alone.
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float
 from scipy.optimize import minimize
 
 from gdln_jax import Trajectory
 from gdln_jax._checks import Result, check_integer, check_positive
+from gdln_jax._checks.types import PRNGKeyArray
 from gdln_jax._data.gated import GatedData
 from gdln_jax.relu._gates import GateModules, mean_square
 from gdln_jax.relu._gates_choice import gated_outputs, stacked

@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Key
 
 from gdln_jax import Graph, expected_initial, init
 from gdln_jax._checks import check_choice, check_integer, check_positive
+from gdln_jax._checks.types import ArrayLike, PRNGKeyArray
 from gdln_jax._data.gated import GatedData
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax.relu._gates import GateModules

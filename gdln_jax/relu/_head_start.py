@@ -10,10 +10,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from gdln_jax import SolveError, exact
 from gdln_jax._checks import Result, check_integer, check_positive, is_concrete
+from gdln_jax._checks.types import ArrayLike, Numbers
 from gdln_jax._ode import Settings, solve
 
 # What the other pathway has still to learn when its growth counts as over; beyond it the drive
@@ -54,7 +55,7 @@ class HeadStart(Result, eqx.Module):
         return n * jnp.asarray(std) ** 2 / 2 * self.gain
 
     def of(
-        self, w1: Float[ArrayLike, "hidden x"], w2: Float[ArrayLike, "y hidden"]
+        self, w1: Float[Numbers, "hidden x"], w2: Float[Numbers, "y hidden"]
     ) -> Float[Array, " mode"]:
         """Return the initial value |z|^2 of these very weights."""
         z = jnp.asarray(w1) @ self.on_input.T + jnp.asarray(w2).T @ self.on_output.T

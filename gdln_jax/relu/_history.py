@@ -9,10 +9,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Int
+from jaxtyping import Int
 
 from gdln_jax import Trajectory, mse
 from gdln_jax._checks import Result, listed
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.state import READABLE, NamedArrays, Orientation, read_arrays
 from gdln_jax.relu._gates import Snapshots, snapshot

@@ -9,10 +9,11 @@ from typing import ClassVar
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import ArrayLike, Float
+from jaxtyping import Float
 
 from gdln_jax import Trajectory
 from gdln_jax._checks import Result, is_concrete
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax.relu._gates import mean_square, output_of
 
 

@@ -1,10 +1,11 @@
 """Which gate patterns a rectified unit can realise on given inputs (H Lemma 4.1 and E22)."""
 
 import numpy as np
-from jaxtyping import ArrayLike, Int
+from jaxtyping import Int
 from scipy.optimize import linprog
 
 from gdln_jax._checks import is_concrete
+from gdln_jax._checks.types import ArrayLike
 
 
 def implementable_patterns(

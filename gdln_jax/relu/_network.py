@@ -9,11 +9,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from gdln_jax import Graph
 from gdln_jax import init as initialisers
 from gdln_jax._checks import is_concrete
+from gdln_jax._checks.types import ArrayLike, PRNGKeyArray
 from gdln_jax._data.arrays import weight_array
 from gdln_jax._data.boundary import check_gated_data, check_single, for_prediction
 from gdln_jax._data.gated import GatedData

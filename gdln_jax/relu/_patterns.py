@@ -5,9 +5,10 @@ from collections.abc import Callable
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from gdln_jax._checks import Result, check_integer, is_concrete
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._linalg import quotient

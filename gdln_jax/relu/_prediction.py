@@ -6,10 +6,11 @@ from typing import ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
 from gdln_jax import Trajectory
 from gdln_jax._checks import Result, check_integer, check_positive
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.gated import GatedData
 from gdln_jax.relu._descent import Active
 from gdln_jax.relu._gates import Snapshots, snapshot

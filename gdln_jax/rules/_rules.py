@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Int
+from typing_extensions import TypeAliasType
 
 from gdln_jax._checks import check_choice, check_integer, check_positive_if_known, is_concrete
 from gdln_jax._linalg import quotient
@@ -24,10 +25,10 @@ from gdln_jax.rules._rows import (
 from gdln_jax.rules._rule import Rule, check_transformation, make_rule
 from gdln_jax.rules._spectral import inverse_fourth_root, newton_schulz, polar, unit_norm
 
-Number = float | int | Array
+Number = TypeAliasType("Number", float | int | Array)
 Rate = Number | optax.Schedule
-LearningRate = Rate | Mapping[str, Rate]
-Coefficients = Sequence[float] | Sequence[Sequence[float]]
+LearningRate = TypeAliasType("LearningRate", Rate | Mapping[str, Rate])
+Coefficients = TypeAliasType("Coefficients", Sequence[float] | Sequence[Sequence[float]])
 MUON = (3.4445, -4.7750, 2.0315)
 
 

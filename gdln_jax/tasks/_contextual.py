@@ -2,9 +2,9 @@
 
 import jax
 import numpy as np
-from jaxtyping import PRNGKeyArray
 
 from gdln_jax._checks import check_choice, check_integer
+from gdln_jax._checks.types import PRNGKeyArray
 from gdln_jax._data.gated import GatedData
 from gdln_jax.tasks._task import Meta, Task, parallel_graph, random_key
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array
+from typing_extensions import TypeAliasType
 
 from gdln_jax._checks import check_integer
+from gdln_jax._checks.types import PRNGKeyArray
 from gdln_jax._data.boundary import check_random_key
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import Block, PackedData
@@ -19,6 +21,9 @@ from gdln_jax.images._sets import ImageSet, check_pair
 from gdln_jax.images._transforms import Transforms, make_transforms
 from gdln_jax.tasks._routing import _matrix, _routes, spectral_gap
 from gdln_jax.tasks._task import Task
+
+Pattern = TypeAliasType("Pattern", str | np.ndarray)
+Encoder = TypeAliasType("Encoder", Callable[[Array], Array])
 
 # Images compressed at once: bounds the memory of the factorisation.
 _PIECE = 6000
@@ -34,14 +39,14 @@ def transformed_images(
     trained_per_domain: int | None = None,
     kind: str = "permutation",
     outputs: str = "random",
-    pattern: str | np.ndarray = "random_biregular",
+    pattern: Pattern = "random_biregular",
     key: PRNGKeyArray,
     width: int = 128,
     layers: tuple[int, int, int] = (1, 1, 1),
     bias: bool = False,
     compress: bool = True,
     whiten: bool = False,
-    encode: Callable[[Array], Array] | None = None,
+    encode: Encoder | None = None,
 ) -> Task:
     """Transform one image set in M ways, permute its labels in M ways, with K routes per input.
 

@@ -1,14 +1,13 @@
 """Classes that can be recognised from several views, the data of R's claims (SCIENCE 5)."""
 
 import itertools
-from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, PRNGKeyArray
 
 from gdln_jax._checks import check_choice, check_integer
+from gdln_jax._checks.types import PRNGKeyArray, Rows
 from gdln_jax._data.arrays import real_array
 from gdln_jax._data.gated import GatedData
 from gdln_jax._graph import Graph
@@ -23,8 +22,8 @@ def multiview(
     num_views: int,
     *,
     correlation: float | int = 0.0,
-    presence: ArrayLike | Sequence[float | int] = 1.0,
-    strengths: ArrayLike | Sequence[float | int] = 1.0,
+    presence: Rows = 1.0,
+    strengths: Rows = 1.0,
     gates: str = "view",
     soft_labels: object = None,
     num_samples: int | None = None,

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Int, PRNGKeyArray
+from jaxtyping import Int
 
 from gdln_jax._checks import check_choice, check_integer
+from gdln_jax._checks.types import ArrayLike, PRNGKeyArray
 from gdln_jax._data.arrays import real_array
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.names import check_row_labels

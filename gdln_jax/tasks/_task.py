@@ -6,10 +6,10 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
 
 from gdln_jax._checks import Instead
 from gdln_jax._checks.html import panel
+from gdln_jax._checks.types import PRNGKeyArray
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._data.boundary import check_random_key
 from gdln_jax._data.gated import GatedData

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import ArrayLike
 
 from gdln_jax._checks import check_integer
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.arrays import real_array
 from gdln_jax._data.gated import GatedData
 from gdln_jax._graph import Graph

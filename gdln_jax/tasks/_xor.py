@@ -4,9 +4,10 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from gdln_jax._checks import check_choice, check_integer, is_concrete
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.gated import GatedData
 from gdln_jax.tasks._task import Meta, Task, parallel_graph
 
