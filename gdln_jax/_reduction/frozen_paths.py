@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike
 
 from gdln_jax._checks import check_keys
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.arrays import real_array
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData

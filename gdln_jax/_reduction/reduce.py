@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import ArrayLike
 
 from gdln_jax._checks import check_choice, check_positive, is_concrete
+from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.boundary import check_gated_data, check_graph, check_single
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData

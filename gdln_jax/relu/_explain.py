@@ -11,10 +11,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from gdln_jax import SolveError, Trajectory, measures
 from gdln_jax._checks import check_integer, check_positive
+from gdln_jax._checks.types import ArrayLike, Rows
 from gdln_jax._data.gated import GatedData
 from gdln_jax.relu._change_points import change_points, coactivation
 from gdln_jax.relu._clock import Clock, fit_clock
@@ -49,7 +50,7 @@ def explain(
     seeds: int = 3,
     width: int = 48,
     threshold: float | int = 0.0,
-    groups: ArrayLike | Sequence[object] | None = None,
+    groups: Rows | None = None,
     test: GatedData | None = None,
     seed: int = 0,
 ) -> Explanation:

@@ -5,6 +5,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gdln_jax import measures
+from gdln_jax._checks import Result
 from gdln_jax._data.gated import GatedData
 from gdln_jax.relu._clock import Clock
 from gdln_jax.relu._drops import Drops
@@ -17,7 +18,7 @@ from gdln_jax.relu._imitation import ImitationGap
 from gdln_jax.relu._prediction import GatePrediction
 
 
-class Explanation(eqx.Module):
+class Explanation(Result, eqx.Module):
     """Answers about a trained network; made by `explain`.
 
     Attributes:
@@ -43,6 +44,11 @@ class Explanation(eqx.Module):
         assumed: what was read and taken for granted.
         unanswered: (question, reason).
     """
+
+    _exported = (
+        *("losses", "shares", "changes", "rate", "std", "modes", "mode_sizes"),
+        *("similarity", "alignment", "errors"),
+    )
 
     history: History
     data: GatedData

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from gdln_jax._checks import Suggesting, dataset
 from gdln_jax._data.gated import GatedData
 from gdln_jax.relu._gates import GateModules, Snapshots, find_gates, gate_rows, mean_square
 from gdln_jax.relu._gates_choice import smallest_good
@@ -34,6 +35,9 @@ class Expressible(NamedTuple):
     shuffled: Float[np.ndarray, " k"]
     k: int | None
     reason: str
+
+    to_xarray = dataset
+    __getattr__ = Suggesting.__getattr__
 
     @property
     def decides(self) -> bool:
