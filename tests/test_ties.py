@@ -71,6 +71,7 @@ class TestGraph:
         untied, frozen = Graph(CHAIN, edges), Graph(CHAIN, edges, frozen=["x->h"])
         assert len({TIED, untied, frozen}) == 3
         assert pickle.loads(pickle.dumps(FLIP)) == FLIP
+        assert set(untied.__getstate__()) == {"_nodes", "_edges"}
         old = Graph.__new__(Graph)  # as pickled before graphs had ties
         old.__dict__.update({"_nodes": untied._nodes, "_edges": untied._edges})
         assert old == untied
@@ -432,7 +433,9 @@ def test_what_is_not_derived_is_refused(flip: tuple[GatedNetwork, GatedData]):
         Graph.chain([2, 3, 2]), GatedData({"x": np.eye(2)}, {"y": np.diag([2.0, 1.0])})
     )
     key = jax.random.key(0)
+    routed = gdln.images.RoutedNetwork.init(2, 3, 2, width=4, key=key)
     attempts: dict[str, Any] = {
+        "a RoutedNetwork": lambda: gdln.images.to_gated(routed, TIED),
         "reduce_width": lambda: gdln.reduce_width(net, data),
         "draw_width": lambda: gdln.draw_width(TIED, data, init.normal(1.0), key=key),
         "effective_initial": lambda: gdln.effective_initial(free, net),

@@ -158,7 +158,9 @@ class Graph(Mistakable):
 
     def __getstate__(self) -> dict[str, object]:
         # Not the cached views: they cannot be pickled, and hashes differ between processes.
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        # Nor fields that are empty: graphs without ties are pickled as they always were.
+        state = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: value for name, value in state.items() if value}
 
     @classmethod
     def chain(cls, widths: Sequence[int]) -> "Graph":

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from gdln_jax._checks import check_choice, check_positive, is_concrete
@@ -208,8 +209,9 @@ def _reduce_tied(
     )
     # Strengths of frozen edges are part of l(b): it must be the loss of the network.
     b = 0.7 * reduction.typical
-    small, full = reduction.loss(b), mse(reduction.embed(b), packed)
-    if reduction.residual <= options.tol and abs(small - full) > max(options.tol, 1e-6) * full:
+    apart = abs(reduction.loss(b) - mse(reduction.embed(b), packed))
+    digits = max(options.tol, 1e4 * float(jnp.finfo(apart.dtype).eps))
+    if reduction.residual <= options.tol and apart > digits * reduction.loss(0.0):
         raise InexactReductionError(
             "frozen matrices are not diagonal in the frames of the modes between which they lie: "
             "the loss in aligned coordinates is not that of the network. Integrate the network "

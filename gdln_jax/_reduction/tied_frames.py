@@ -305,6 +305,11 @@ def _given(graph: Graph, sides: Sides, given: Mapping[str, tuple]) -> dict[int, 
                     f"frames[{name!r}] has a frame of shape {array.shape} where ({width}, modes) "
                     "is expected: pass (U, V) in the orientation of the name."
                 )
+            if c in known and not np.allclose(known[c], array):
+                raise ValueError(
+                    f"frames[{name!r}] gives a second frame to sides that meet at a hidden node, "
+                    f"{' or '.join(sorted(sides.nodes[c]))}: they have one frame together."
+                )
             known[c] = array
     return known
 
