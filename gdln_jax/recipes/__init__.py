@@ -26,7 +26,7 @@ from gdln_jax.recipes._core.write import read as _read
 from gdln_jax.recipes._core.write import write as write
 from gdln_jax.recipes._recipe import Check as Check
 from gdln_jax.recipes._recipe import Entry as Entry
-from gdln_jax.recipes._recipe import Recipe as Loaded
+from gdln_jax.recipes._recipe import Recipe as _Loaded
 
 # Recipes that have no folder yet, in the order of the papers; a folder of the name goes before.
 _ENTRIES = (
@@ -329,13 +329,13 @@ def entry(name: str) -> Listed:
     return CATALOGUE[name]
 
 
-def load(name: str) -> Loaded | Recipe:
+def load(name: str) -> _Loaded | Recipe:
     """Return the recipe called `name`; `OptionError` as for `entry`."""
     line = entry(name)
     if isinstance(line, Recipe):
         return line
     room = importlib.import_module(line.room)
-    return Loaded(
+    return _Loaded(
         name=line.name,
         figure=line.figure,
         summary=line.summary,
