@@ -26,7 +26,9 @@ def loss(weights: dict[str, jax.Array], data: Any) -> jax.Array:
     "chosen",
     [
         {"x->h1": ADAM, "x->h2": SGD, "h1->y": None, "h2->y": ADAM},
-        {"x->h1": CLIP, "x->h2": None, "h1->y": CLIP, "h2->y": SGD},
+        pytest.param(
+            {"x->h1": CLIP, "x->h2": None, "h1->y": CLIP, "h2->y": SGD}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_edges_of_one_stack_train_as_leaves_do(chosen: dict[str, Any]):
@@ -102,6 +104,7 @@ def test_sam_and_line_searches_see_the_loss_of_their_own_edges():
         np.testing.assert_allclose(runs[0].losses, runs[1].losses, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_rates_may_be_traced_and_runs_go_on():
     system = system_a()
 
@@ -119,6 +122,7 @@ def test_rates_may_be_traced_and_runs_go_on():
     np.testing.assert_array_equal(rest.losses, whole.losses[2:])
 
 
+@pytest.mark.slow
 def test_adam_by_edge_is_no_exact_rule_of_strengths():
     system = system_a()
     reduction = gdln.reduce(system.graph, system.data)
