@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from gdln_jax._cli.report import Outcome, State, duration
-from gdln_jax.recipes import Listed, Loaded, Recipe, Result, describe
+from gdln_jax.recipes import Listed, Recipe, Result, describe
+from gdln_jax.recipes._recipe import Recipe as Loaded
 
 
 @contextmanager

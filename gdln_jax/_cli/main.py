@@ -22,7 +22,8 @@ from gdln_jax._cli import console, report, signals
 from gdln_jax._cli.inspect import inspect
 from gdln_jax._files import UnwritableError, expanded, refuse_foreign, writable
 from gdln_jax._version import __version__
-from gdln_jax.recipes import Listed, Loaded, OptionError, Recipe
+from gdln_jax.recipes import Listed, OptionError, Recipe
+from gdln_jax.recipes._recipe import Recipe as Loaded
 
 ALL = "all"
 _EXIT_CODES = (
