@@ -83,10 +83,10 @@ def chunks(folder):
 
 
 def killed(folder):
-    """SIGKILL ten times at random moments, then SIGINT, then to the end."""
+    """SIGKILL five times at random moments, then SIGINT, then to the end."""
     rng, story = np.random.default_rng(int(time.time_ns()) % 2**32), []
     store = folder / "store"
-    for _ in range(10):
+    for _ in range(5):
         child = forked(lambda: run(store))
         before = set(chunks(store))
         # A moment between the first new chunk and a few chunks later.
