@@ -135,7 +135,7 @@ class Explanation(Result, eqx.Module):
         assert self.choice is not None
         assert self.gap is not None
         at = list(self.choice.ks).index(self.gates.k)
-        (mean, sd), (loss, spread) = _spread(self.choice.gap[at]), _spread(self.gap.mean_loss)
+        gap, loss = _spread(self.choice.gap[at]), _spread(self.gap.mean_loss)
         number = "none" if self.k is None else str(self.k)
         why = self.choice.reason
         if self.k is not None and self.choice.k is not None and self.k > self.choice.k:
@@ -145,8 +145,8 @@ class Explanation(Result, eqx.Module):
                 f"agree for {split:.0%}: chance decides there"
             )
         return (
-            f"{number} ({why}); gap of outputs {mean:.3g} +- {sd:.2g}, of the loss "
-            f"{loss:.3g} +- {spread:.2g} of its start, over {len(self.gap.late)} initial weights"
+            f"{number} ({why}); gap of outputs {gap}, of the loss {loss} of its start, over "
+            f"{len(self.gap.late)} initial weights"
         )
 
     def _computed(self) -> str:
@@ -186,6 +186,7 @@ def _shown(gate: np.ndarray) -> str:
     return "".join(map(str, gate)) if len(gate) <= 24 else f"{gate.sum()} of {len(gate)} on"
 
 
-def _spread(values: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation over seeds, NaN of one."""
-    return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else float("nan")
+def _spread(values: np.ndarray) -> str:
+    """Mean over seeds, with the standard deviation if there are several."""
+    sd = f" +- {values.std(ddof=1):.2g}" if len(values) > 1 else ""
+    return f"{values.mean():.3g}{sd}"

@@ -201,7 +201,7 @@ def smallest_good(ks: Sequence[int], gap: np.ndarray, limit: float) -> tuple[int
     if mean[best] > limit:
         return None, (
             f"no small gated network imitates this one: with up to {ks[-1]} modules the outputs "
-            f"are {mean[best]:.0%} apart, more than {limit:.0%}"
+            f"are {mean[best]:.1%} apart, more than {limit:.1%}"
         )
     seeds = gap.shape[1]
     above = gap - gap[best]
