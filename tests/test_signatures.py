@@ -66,4 +66,4 @@ def test_a_named_type_prints_its_name(name):
 def test_a_named_type_is_checked_like_its_members():
     # The run-time checks of the tests see through it.
     with pytest.raises(TypeCheckError, match="ArrayLike"):
-        gdln.exact.linear_mode(0.0, "one", 1.0, 0.1)
+        gdln.exact.linear_mode(0.0, "one", 1.0, 0.1)  # pyright: ignore[reportArgumentType]

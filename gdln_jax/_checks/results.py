@@ -158,7 +158,7 @@ def _annotated(annotation: Any) -> list[str]:
     return next((found for arg in get_args(annotation) if (found := _annotated(arg))), [])
 
 
-def _is_numbers(value: object) -> bool:
+def _is_numbers(value: Any) -> bool:
     return isinstance(value, bool | int | float) or (
         hasattr(value, "dtype") and hasattr(value, "shape") and value.dtype.kind in "biufU"
     )
