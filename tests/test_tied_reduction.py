@@ -207,9 +207,6 @@ class TestFrozen:
             "frozen= and frames= are for graphs with tied": lambda: gdln.reduce(
                 Graph(MIRROR.nodes, EDGES), data, frozen={"x->h": eye}
             ),
-            "on_inexact='coupled' is not there": lambda: gdln.reduce(
-                MIRROR, data, on_inexact="coupled"
-            ),
             "gives a second frame to sides that meet": lambda: gdln.reduce(
                 RECURRENT, recurrent(0.0), frames={"Wh": (np.eye(4)[:, ::-1], np.eye(4))}
             ),
@@ -291,6 +288,32 @@ class TestDynamics:
         values = np.linalg.eigvalsh(dense)
         np.testing.assert_allclose(reduction.sharpness(b), values[-1], rtol=1e-6)
         np.testing.assert_allclose(reduction.sharpness(b, smallest=True), values[0], rtol=1e-6)
+
+    @pytest.mark.slow
+    def test_the_coupled_form_keeps_what_the_diagonal_one_leaves_out(self):
+        data, b0 = chain_data(C, turn(20) @ S @ turn(20).T), [0.3, 0.2, 0.25, 0.0]
+        coupled = gdln.reduce(MIRROR, data, on_inexact="coupled")
+        assert coupled.residual < 1e-12 < coupled.untied_residual
+        ts = np.array([0.0, 0.75, 3.0, 6.0])
+        small = coupled.solve(b0, ts, rtol=1e-11, atol=1e-13)
+        full = gdln.gradient_flow(coupled.embed(b0), data, ts, rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(small.losses, full.losses, atol=1e-9 * full.losses[0])
+        there = coupled.embed({"h->y": small.b["h->y"][-1]})
+        np.testing.assert_allclose(there.weights["h->y"], full.final.weights["h->y"], atol=1e-9)
+        b, outside = coupled.project(full.final, align=False)
+        np.testing.assert_allclose(b["W"], small.b["W"][-1], atol=1e-9)
+        assert outside["W"] < 1e-12
+        # With a frozen array: two encoders of self-supervision that are turned.
+        task = tasks.linear_ssl(
+            turn(20, 5) @ np.diag([2.0, 1.0, 0.5, 0.2, -0.3]) @ turn(20, 5).T, 3
+        )
+        wrong = {"W": (np.eye(3, 5), np.eye(5))}
+        coupled = gdln.reduce(
+            task.graph, task.data, on_inexact="coupled", frames=wrong, **task.meta["reduce"]
+        )
+        net = coupled.embed(0.5)
+        np.testing.assert_allclose(coupled.loss(0.5), gdln.mse(net, task.data), rtol=1e-12)
+        assert coupled.residual < 1e-12
 
     def test_a_quotient_counts_arrays(self, reference_beyond):
         graph = Graph(

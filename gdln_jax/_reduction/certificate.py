@@ -105,7 +105,13 @@ def _off_and_total(gradient: tuple[Array, ...], inside: tuple[Array, ...]) -> tu
 
 
 def span_leak(
-    packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...], size: float, *, seed: int
+    packed: PackedData,
+    u: tuple[Array, ...],
+    v: tuple[Array, ...],
+    size: float,
+    fixed: Stacks | None = None,
+    *,
+    seed: int,
 ) -> float:
     """Relative norm of the gradient's part outside the span of full frames; the worst of several.
 
@@ -120,7 +126,7 @@ def span_leak(
         matrices = tuple(
             jnp.asarray(spread * rng.normal(size=(len(stack), count, count))) for stack in u
         )
-        off, total = _leak_norms(packed, u, v, matrices)
+        off, total = _leak_norms(packed, u, v, matrices, fixed)
         if float(total) > 0:
             worst = max(worst, float(jnp.sqrt(off / total)))
     return worst
@@ -128,10 +134,14 @@ def span_leak(
 
 @eqx.filter_jit
 def _leak_norms(
-    packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...], matrices: tuple[Array, ...]
+    packed: PackedData,
+    u: tuple[Array, ...],
+    v: tuple[Array, ...],
+    matrices: tuple[Array, ...],
+    fixed: Stacks | None,
 ) -> tuple[Array, Array]:
     graph = packed.graph
-    gradient = jax.grad(lambda w: mse(GatedNetwork.from_stacks(graph, w), packed))(
+    gradient = jax.grad(lambda w: mse(GatedNetwork.from_stacks(graph, w, fixed), packed))(
         embedded(u, MatrixStrengths(graph, matrices), v)
     )
     along = in_frames(MatrixStrengths, graph, u, gradient, v)

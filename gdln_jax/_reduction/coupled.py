@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gdln_jax._data.packed import OutputTable, PackedData
+from gdln_jax._graph import Graph
+from gdln_jax._network.edges import Stacks, by_bundle
 from gdln_jax._network.gated import propagate
 from gdln_jax._reduction.statistics import input_owners
 from gdln_jax._reduction.strengths import MatrixStrengths, ModeStrengths, embedded, in_frames
@@ -20,17 +22,29 @@ from gdln_jax._reduction.strengths import MatrixStrengths, ModeStrengths, embedd
 _RANK, _NOISE = 1e-12, 1e-14
 
 
+class TiedData(eqx.Module):
+    """Data of a network with ties, and its frozen arrays."""
+
+    packed: PackedData
+    fixed: Stacks | None
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+        return self.packed.graph
+
+
 class Coupled(eqx.Module):
     """A network in reduced coordinates whose dynamics are those of the full one on the span.
 
-    - `data`: the packed data seen through orthonormal bases of the spans.
+    - `data`: the packed data seen through orthonormal bases of the spans; with ties as they are.
     - `u`, `v`: per bundle frames (edge, width, column) of the spans: those of the modes, then what
       the span has beyond them, padded with zero columns.
     - `left`, `right`: the same frames in the bases, (edge, reduced width, column). Weights in
       these coordinates are one stack (edge, reduced |target|, reduced |source|) per bundle.
     """
 
-    data: PackedData
+    data: PackedData | TiedData
     u: tuple[Array, ...]
     v: tuple[Array, ...]
     left: tuple[Array, ...]
@@ -54,8 +68,11 @@ class Coupled(eqx.Module):
         return in_frames(MatrixStrengths, self.data.graph, self.left, weights, self.right)
 
 
-def coupled_loss(weights: tuple[Array, ...], data: PackedData) -> Float[Array, ""]:
+def coupled_loss(weights: tuple[Array, ...], data: PackedData | TiedData) -> Float[Array, ""]:
     """The loss of the full network at reduced weights."""
+    if isinstance(data, TiedData):
+        weights = by_bundle(data.graph, (*weights, *(data.fixed or ())))
+        data = data.packed
     loss = jnp.zeros(())
     for table, h in zip(data.outputs, propagate(data, weights), strict=True):
         if table is not None:
@@ -111,6 +128,26 @@ def couple(packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...]) -> Co
     ]
     u, v = (tuple(jnp.asarray(frames) for frames in stacks) for stacks in full)
     return Coupled(data, u, v, *reduced)
+
+
+def couple_tied(
+    packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...], fixed: Stacks | None
+) -> Coupled:
+    """The form for tied edges: frames of every array are completed to all of its space."""
+
+    def beyond(stack: Array) -> list[np.ndarray]:
+        return [_beyond(np.eye(frame.shape[0]), frame) for frame in stack]
+
+    rest = [[beyond(stack) for stack in stacks] for stacks in (u, v)]
+    size = u[0].shape[-1] + max(x.shape[1] for side in rest for part in side for x in part)
+    full = [
+        tuple(
+            jnp.asarray(np.stack([_side_by_side(f, x, size) for f, x in zip(*pair, strict=True)]))
+            for pair in zip(stacks, more, strict=True)
+        )
+        for stacks, more in zip((u, v), rest, strict=True)
+    ]
+    return Coupled(TiedData(packed, fixed), full[0], full[1], full[0], full[1])
 
 
 def _beyond(basis: np.ndarray, frame: Array) -> np.ndarray:

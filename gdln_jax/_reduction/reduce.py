@@ -27,7 +27,7 @@ from gdln_jax._reduction.certificate import (
     tied_classes,
     typical_strength,
 )
-from gdln_jax._reduction.coupled import couple
+from gdln_jax._reduction.coupled import couple, couple_tied
 from gdln_jax._reduction.frames import Frames, find_frames
 from gdln_jax._reduction.frozen_paths import (
     frozen_arrays,
@@ -152,8 +152,8 @@ def _certified(
         else:
             _answer_inexact(on_inexact, advice(untied, tol, statistics, packed))
     if residual > tol and on_inexact == "coupled":
-        core = couple(packed, u, v)
-        residual = span_leak(unit, core.u, core.v, float(unit_scale.max()), seed=seed)
+        core = couple_tied(packed, u, v, fixed) if graph.tied else couple(packed, u, v)
+        residual = span_leak(unit, core.u, core.v, float(unit_scale.max()), fixed, seed=seed)
     return Reduction(
         graph=graph,
         data=packed,
@@ -192,11 +192,6 @@ def _reduce_tied(
     frames: Mapping[str, tuple[ArrayLike, ArrayLike]] | None,
 ) -> Reduction:
     """`reduce` for a graph with tied or frozen edges."""
-    if options.on_inexact == "coupled":
-        raise ValueError(
-            "on_inexact='coupled' is not there for tied or frozen edges: pass 'warn', or integrate "
-            "the network itself by gradient_flow."
-        )
     arrays = frozen_arrays(graph, frozen or {})
     packed = _packed(graph, without_frozen_paths(graph, data, arrays))
     sides = Sides(graph)
@@ -211,7 +206,11 @@ def _reduce_tied(
     b = 0.7 * reduction.typical
     apart = abs(reduction.loss(b) - mse(reduction.embed(b), packed))
     digits = max(options.tol, 1e4 * float(jnp.finfo(apart.dtype).eps))
-    if reduction.residual <= options.tol and apart > digits * reduction.loss(0.0):
+    if (
+        not reduction.coupled
+        and reduction.residual <= options.tol
+        and apart > digits * reduction.loss(0.0)
+    ):
         raise InexactReductionError(
             "frozen matrices are not diagonal in the frames of the modes between which they lie: "
             "the loss in aligned coordinates is not that of the network. Integrate the network "

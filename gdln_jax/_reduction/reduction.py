@@ -152,7 +152,9 @@ class Reduction(Result, SeveralArrays, eqx.Module):
         given = self.strengths_of(b)
         if isinstance(given, MatrixStrengths):
             assert self.core is not None
-            return GatedNetwork.from_stacks(self.graph, self.core.weights(given))
+            return GatedNetwork.from_stacks(
+                self.graph, self.core.weights(given), self._fixed_beside(given)
+            )
         return GatedNetwork.from_stacks(
             self.graph, embedded(self.u, given, self.v), self._fixed_beside(given)
         )
@@ -167,9 +169,10 @@ class Reduction(Result, SeveralArrays, eqx.Module):
     def loss(self, b: StrengthsLike) -> Float[Array, ""]:
         """l(b) = L(W(b)); O(modes x active edges), no paths. Differentiable in b, all orders."""
         given = self.strengths_of(b)
-        if isinstance(given, MatrixStrengths):
-            assert self.core is not None
+        # Frozen matrices that are not diagonal in the frames couple modes whatever b.
+        if self.core is not None and (isinstance(given, MatrixStrengths) or self.fixed is not None):
             return coupled_loss(self.core.start(given), self.core.data)
+        assert isinstance(given, ModeStrengths)
         return mode_loss(given, self.mode_data)
 
     def project(
@@ -201,8 +204,6 @@ class Reduction(Result, SeveralArrays, eqx.Module):
             ValueError: a run without models, what is no network, or one of another graph.
         """
         net = self._network(networks_of(net, self.graph))
-        if self.core is not None:
-            return project_matrices(net, self.u, self.v, self.frames, align)
         if self.graph.tied:
             if align:
                 raise ValueError(
@@ -211,6 +212,8 @@ class Reduction(Result, SeveralArrays, eqx.Module):
                 )
             b, outside = self.read(net)
             return b, {name: np.asarray(share) for name, share in outside.items()}
+        if self.core is not None:
+            return project_matrices(net, self.u, self.v, self.frames, align)
         return project(net, self.u, self.v, align)
 
     def read(

@@ -89,16 +89,10 @@ def advice(residual: float, tol: float, statistics: GroupStatistics, packed: Pac
             "regroup the paths (give groups that are never active together hidden nodes of their "
             "own)"
         )
-    if packed.graph.tied:
-        remedies.append(
-            "pass on_inexact='warn' to take the diagonal approximation, or integrate the network "
-            "itself by gradient_flow"
-        )
-    else:
-        remedies.append(
-            "pass on_inexact='coupled' to keep the couplings (exact, larger), or 'warn' to take "
-            "the diagonal approximation"
-        )
+    remedies.append(
+        "pass on_inexact='coupled' to keep the couplings (exact, larger), or 'warn' to take the "
+        "diagonal approximation"
+    )
     worst = "; ".join(causes.values()) or "no single one"
     text = "; or ".join(remedies)
     return (

@@ -55,7 +55,21 @@ class ModeStrengths(EdgeArrays):
         return f"ModeStrengths({len(self)} edges x {stack.shape[-1]} modes{batch})"
 
 
-def _by_parameter(graph: Graph, b: Mapping[str, Any]) -> dict[str, Any]:
+def _upright(graph: Graph, b: Mapping[str, Any]) -> dict[str, Any]:
+    """Matrices by parameter: those of edges that use a transpose are turned back."""
+    turned = {
+        name: np.swapaxes(value, -1, -2)
+        if name in graph.edge_index
+        and name not in graph.parameters
+        and graph.parameter_of[name][1]
+        and _is_matrix(value)
+        else value
+        for name, value in b.items()
+    }
+    return _by_parameter(graph, turned)
+
+
+def _by_parameter(graph: Graph, b: Mapping[str, object]) -> dict[str, object]:
     """Strengths keyed by parameter; an edge may stand for its class, if it says the same.
 
     Raises:
@@ -65,13 +79,13 @@ def _by_parameter(graph: Graph, b: Mapping[str, Any]) -> dict[str, Any]:
         check_keys(b, graph.edge_index, "b", "an edge of the graph")
         return dict(b)
     check_keys(b, {**graph.parameters, **graph.edge_index}, "b", "an edge of the graph")
-    given: dict[str, Any] = {}
+    given: dict[str, object] = {}
     for name, value in b.items():
         parameter = name if name in graph.parameters else graph.parameter_of[name][0]
         if parameter in graph.frozen:
             raise ValueError(f"b gives strengths to {name!r}, which is frozen: leave it out.")
         before = given.setdefault(parameter, value)
-        if before is not value and not np.array_equal(before, value):
+        if before is not value and not np.array_equal(np.asarray(before), np.asarray(value)):
             raise ValueError(
                 f"b gives edges of the class {parameter!r} different strengths: give "
                 f"{parameter!r} once."
@@ -94,6 +108,8 @@ class MatrixStrengths(EdgeArrays):
         if isinstance(b, MatrixStrengths):
             _check_fit(b, graph, (size, size))
             return b
+        if graph.tied:
+            b = _upright(graph, b)
         full = {name: value for name, value in b.items() if _is_matrix(value)}
         for name, value in full.items():
             if np.shape(value) != (size, size):
@@ -111,7 +127,7 @@ class MatrixStrengths(EdgeArrays):
 
         return cls(
             graph,
-            stacked(graph, {name: matrix(name) for name in graph.edge_index}),
+            stacked(graph, {name: matrix(name) for name in graph.trainable}),
         )
 
     def __repr__(self) -> str:
