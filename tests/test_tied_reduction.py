@@ -15,6 +15,8 @@ import pytest
 import gdln_jax as gdln
 from gdln_jax import GatedData, GatedNetwork, Graph, init, rules, tasks
 
+mse = eqx.filter_jit(gdln.mse)
+gradient_of = eqx.filter_jit(eqx.filter_grad(gdln.mse))
 EDGES = [("x", "h"), ("h", "y")]
 MIRROR = Graph({"x": 4, "h": 3, "y": 4}, EDGES, shared={"W": ["x->h", "h->y^T"]})
 TWICE = Graph({"x": 4, "h": 4, "y": 4}, EDGES, shared={"W": ["x->h", "h->y"]})
@@ -78,7 +80,7 @@ def share_off(graph: Graph, data: GatedData, b: Any, **more: Any) -> float:
     """Share of the class gradient off the frames at stated b."""
     with pytest.warns(gdln.InexactReductionWarning):
         reduction = gdln.reduce(graph, data, on_inexact="warn", **more)
-    gradient = eqx.filter_grad(gdln.mse)(reduction.embed(b), data)
+    gradient = gradient_of(reduction.embed(b), data)
     shares = reduction.read(gradient)[1]
     sizes = {name: np.sum(np.square(gradient.parameters[name])) for name in shares}
     off = sum(float(shares[name]) ** 2 * size for name, size in sizes.items())
@@ -97,7 +99,7 @@ class TestCertificate:
         data = chain_data(C, S + antisymmetric)
         net = mirror.embed(B)
         free = GatedNetwork(Graph(MIRROR.nodes, EDGES), dict(net.weights))
-        gradient = eqx.filter_grad(gdln.mse)(free, data)
+        gradient = gradient_of(free, data)
         for name, expected in zip(("x->h", "h->y"), case["members"], strict=True):
             g = np.asarray(gradient.weights[name])
             u, v = map(np.asarray, mirror.frames[name])
@@ -118,7 +120,10 @@ class TestCertificate:
         b = np.array([0.6, 1.1, 0.8, 0.7])
         off = share_off(TWICE, chain_data(np.eye(4), S + antisymmetric), b, frames=plain)
         np.testing.assert_allclose(off, 0.849, atol=5e-4)
-        # Self-supervision with V turned by 10 degrees, recurrence with the last input's by 30.
+
+    @pytest.mark.slow
+    def test_turned_self_supervision_and_recurrence_are_refused(self):
+        """V turned by 10 degrees; V of the last input by 30."""
         task = tasks.linear_ssl([2.0, 1.0, 0.5, 0.2, -0.3], 3)
         turned = {"W": (np.eye(3, 5), turn(10, 5))}
         b = np.array([0.6, 1.1, 0.8, 0.0, 0.0])
@@ -148,9 +153,7 @@ class TestFrozen:
         data = chain_data(v @ C @ v.T, u @ S @ v.T)
         reduction = gdln.reduce(graph, data, frozen={"F": f})
         assert reduction.residual < 1e-12
-        np.testing.assert_allclose(
-            reduction.loss(0.7), gdln.mse(reduction.embed(0.7), data), rtol=1e-12
-        )
+        np.testing.assert_allclose(reduction.loss(0.7), mse(reduction.embed(0.7), data), rtol=1e-12)
         np.testing.assert_array_equal(reduction.embed(0.7).weights["F"], f)
 
     def test_at_either_end_and_beside(self):
@@ -180,18 +183,14 @@ class TestFrozen:
         data = chain_data(v @ np.diag([3.0, 2.0, 1.0]) @ v.T, inside + outside)
         reduction = gdln.reduce(decoder, data, frozen={"F": f.T})
         assert reduction.residual < 1e-12
-        np.testing.assert_allclose(
-            reduction.loss(0.7), gdln.mse(reduction.embed(0.7), data), rtol=1e-12
-        )
+        np.testing.assert_allclose(reduction.loss(0.7), mse(reduction.embed(0.7), data), rtol=1e-12)
         # A frozen skip is taken off the targets.
         skip = rng.standard_normal((4, 4))
         graph = Graph(dict.fromkeys("xhy", 4), [*EDGES, ("x", "y", "F")], frozen=["F"])
         data = chain_data(C, u @ S + skip @ C)
         reduction = gdln.reduce(graph, data, frozen={"F": skip})
         assert reduction.residual < 1e-12
-        np.testing.assert_allclose(
-            reduction.loss(0.7), gdln.mse(reduction.embed(0.7), data), rtol=1e-12
-        )
+        np.testing.assert_allclose(reduction.loss(0.7), mse(reduction.embed(0.7), data), rtol=1e-12)
 
     def test_refusals(self):
         data = chain_data(C, S)
@@ -260,6 +259,7 @@ class TestDynamics:
         a = np.array([2.0, 1.0, 0.5]) * run.b["W"][1, :3] ** 2
         np.testing.assert_allclose(a, case["a"], rtol=1e-8)
 
+    @pytest.mark.slow
     def test_frozen_arrays_are_in_data_sets(self):
         task = tasks.linear_ssl([2.0, 1.0, 0.5, -0.3, 0.2], 3)
         reduction = gdln.reduce(task.graph, task.data, **task.meta["reduce"])
@@ -284,7 +284,7 @@ class TestDynamics:
         net = reduction.embed(b)
         moving, still = eqx.partition(net, net.trainable)
         flat, unravel = jax.flatten_util.ravel_pytree(moving)
-        dense = jax.hessian(lambda w: gdln.mse(eqx.combine(unravel(w), still), task.data))(flat)
+        dense = jax.hessian(lambda w: mse(eqx.combine(unravel(w), still), task.data))(flat)
         values = np.linalg.eigvalsh(dense)
         np.testing.assert_allclose(reduction.sharpness(b), values[-1], rtol=1e-6)
         np.testing.assert_allclose(reduction.sharpness(b, smallest=True), values[0], rtol=1e-6)
@@ -312,7 +312,7 @@ class TestDynamics:
             task.graph, task.data, on_inexact="coupled", frames=wrong, **task.meta["reduce"]
         )
         net = coupled.embed(0.5)
-        np.testing.assert_allclose(coupled.loss(0.5), gdln.mse(net, task.data), rtol=1e-12)
+        np.testing.assert_allclose(coupled.loss(0.5), mse(net, task.data), rtol=1e-12)
         assert coupled.residual < 1e-12
 
     def test_a_quotient_counts_arrays(self, reference_beyond):

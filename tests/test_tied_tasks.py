@@ -16,6 +16,7 @@ from test_ties import gated_dag
 import gdln_jax as gdln
 from gdln_jax import GatedData, GatedNetwork, Graph, exact, init, tasks
 
+mse = eqx.filter_jit(gdln.mse)
 LAM = (2.0, 1.2, 0.7, 0.3, 0.1)
 
 
@@ -67,18 +68,18 @@ def test_tasks_of_the_reference(tied):
     w = np.diag([0.03, 0.02, 0.01]) @ np.eye(3, 5)
     task = tasks.tied_autoencoder(LAM, 3)
     net = GatedNetwork(task.graph, {"W": w})
-    np.testing.assert_allclose(gdln.mse(net, task.data), tied["autoencoder"]["L"]["0"], rtol=1e-9)
+    np.testing.assert_allclose(mse(net, task.data), tied["autoencoder"]["L"]["0"], rtol=1e-9)
     np.testing.assert_allclose(task.meta["eigenvalues"], LAM, rtol=1e-12)
     gamma = [2.0, 1.0, 0.5, -0.3, 0.2]
     ssl = tasks.linear_ssl(gamma, 3)
     net = GatedNetwork(ssl.graph, {"W": w, **ssl.meta["frozen"]})
-    np.testing.assert_allclose(gdln.mse(net, ssl.data), tied["ssl"]["L"]["0"], rtol=1e-9)
+    np.testing.assert_allclose(mse(net, ssl.data), tied["ssl"]["L"]["0"], rtol=1e-9)
     assert ssl.graph.frozen == ("Gamma",)
     targets = np.array([[1.0, 0.5], [-0.5, 1.0]])
     general = tasks.tied_autoencoder([1.0, 1.0], 2, targets=targets)
     net = GatedNetwork(general.graph, {"W": np.eye(2)})
     # The loss above its minimum: |yx xx^+ - W'W| at unit covariance.
-    np.testing.assert_allclose(gdln.mse(net, general.data), np.sum((targets - np.eye(2)) ** 2) / 2)
+    np.testing.assert_allclose(mse(net, general.data), np.sum((targets - np.eye(2)) ** 2) / 2)
 
 
 def ends(task, starts, t1):
@@ -136,7 +137,7 @@ class TestMoments:
         graph = Graph({"x": 2, "z": 1, "y": 2}, [("x", "y"), ("z", "y")])
         net = GatedNetwork(graph, {"x->y": np.ones((2, 2)), "z->y": np.full((2, 1), 3e7)})
         assert data.num_examples == 10
-        np.testing.assert_allclose(gdln.mse(net, data), gdln.mse(net, given), rtol=1e-12)
+        np.testing.assert_allclose(mse(net, data), mse(net, given), rtol=1e-12)
 
     def test_what_no_data_have_is_refused(self, refused_plainly, tied):
         assert tied["moments_refused"]["value"] < -1e-3
@@ -195,7 +196,7 @@ class TestFolding:
         assert small.num_examples == tied["counts"]["folded"]
         net = GatedNetwork.init(graph, init.normal(1.0), key=jax.random.key(0))
         other = GatedNetwork(folded, dict(net.parameters))
-        np.testing.assert_allclose(gdln.mse(other, small), gdln.mse(net, data), rtol=1e-13)
+        np.testing.assert_allclose(mse(other, small), mse(net, data), rtol=1e-13)
         with pytest.raises(ValueError, match="more than max_nodes = 5"):
             gdln.fold_gates(graph, data, max_nodes=5)
 
@@ -213,4 +214,4 @@ class TestFolding:
         assert set(folded.parameters) == set(graph.parameters)
         net = GatedNetwork.init(graph, init.normal(1.0), key=jax.random.key(0))
         other = GatedNetwork(folded, dict(net.parameters))
-        np.testing.assert_allclose(gdln.mse(other, small), gdln.mse(net, data), rtol=1e-13)
+        np.testing.assert_allclose(mse(other, small), mse(net, data), rtol=1e-13)
