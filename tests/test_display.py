@@ -81,6 +81,20 @@ class TestGraph:
                 end = float(re.findall(r"H([\d.]+)", way)[0])
                 assert not (x < end <= x + w and y <= at <= y + h)
 
+    def test_tied_and_frozen_edges_are_marked(self):
+        edges = [("x", "h"), ("h", "k", "F"), ("k", "y"), ("x", "y", "skip")]
+        nodes = {"x": 4, "h": 3, "k": 3, "y": 4}
+        tied = parsed(Graph(nodes, edges, shared={"W": ["x->h", "k->y^T"]}, frozen=["F"]))
+        texts = [text.text for text in tied.iter(f"{SVG}text")]
+        assert [texts.count(name) for name in ("W", "W\u1d40", "F", "skip")] == [1, 1, 1, 0]
+        paths = list(tied.iter(f"{SVG}path"))
+        assert [path.get("stroke-dasharray") is not None for path in paths] == [0, 1, 0, 0]
+        titles = [path[0].text for path in paths]
+        assert titles == [
+            *("x->h: 3 x 4, array W", "F: 3 x 3, array F, frozen"),
+            *("k->y: 4 x 3, array W\u1d40", "skip: 4 x 4"),
+        ]
+
     def test_names_are_escaped(self):
         assert "in & <out>" in {text.text for text in parsed(AWKWARD).iter(f"{SVG}text")}
 

@@ -405,6 +405,34 @@ class TestConserved:
         coefficient = reference_beyond["tied"]["conserved_flip"]["coefficient"]
         assert law.terms[-1].sign == coefficient
 
+    def test_a_frozen_multiple_of_a_rotation_carries_a_sum_across(self):
+        """What `.without` says of x -A-> h -c O-> k -B-> y; with a general array it drifts."""
+        rng = np.random.default_rng(6)
+        graph = Graph(
+            {"x": 3, "h": 4, "k": 4, "y": 2}, [("x", "h"), ("h", "k"), ("k", "y")], frozen=["h->k"]
+        )
+        data = GatedData({"x": rng.standard_normal((6, 3))}, {"y": rng.standard_normal((6, 2))})
+        net = GatedNetwork.init(graph, init.normal(0.5), key=jax.random.key(1))
+        o = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+
+        def rate(matrix, turn):
+            here = net.with_weights({"h->k": matrix})
+            moved = gradient_of(here, data).weights
+            a = here.weights["x->h"] @ moved["x->h"].T
+            b = here.weights["k->y"].T @ moved["k->y"]
+            return np.abs(turn @ (a + a.T) @ turn.T - (b + b.T)).max()
+
+        assert rate(1.7 * o, o) < 1e-12
+        assert rate(1.7 * o, 1.7 * o) > 0.05
+        assert rate(o @ np.diag([2.0, 1.0, 1.0, 0.5]), o) > 0.05
+        for _, reason in measures.conserved_laws(graph).without:
+            assert "Q_t + O Q_s O^T is conserved" in reason
+        # Two frozen arrays at h: nothing is known to be conserved.
+        two = Graph(
+            graph.nodes, [("x", "h"), ("h", "k"), ("k", "y"), ("h", "y")], frozen=["h->k", "h->y"]
+        )
+        assert "orthogonal" not in repr(measures.conserved_laws(two))
+
     def test_nodes_without_a_law_are_named_with_the_reason(self):
         net = GatedNetwork.init(SIGNED, init.normal(0.5), key=jax.random.key(1))
         with pytest.raises(ValueError, match="'h2': ties join it with its own inverse transpose"):
@@ -421,6 +449,7 @@ class TestConserved:
             Graph(row.nodes, [(e.source, e.target) for e in row.edges], frozen=["h->k"])
         ).without[:1]
         assert "frozen" in reason
+        assert "is a multiple of an orthogonal O" in reason
         joined = Graph(
             row.nodes, [(e.source, e.target) for e in row.edges], shared={"W": ["x->h", "h->k"]}
         )

@@ -2,6 +2,8 @@
 
 The usual layered layout: an edge that spans several levels gets a place in each of them, so that it
 passes between the nodes, and every level is ordered by the mean place of what feeds it.
+An edge of a shared array bears its name, with a T for the transpose; one of a frozen array is
+dashed.
 """
 
 import html
@@ -49,6 +51,12 @@ class _Graph(Protocol):
     def inputs(self) -> Sequence[str]: ...
     @property
     def outputs(self) -> Sequence[str]: ...
+    @property
+    def parameter_of(self) -> Mapping[str, tuple[str, bool]]: ...
+    @property
+    def uses(self) -> Mapping[str, Sequence[tuple[str, bool]]]: ...
+    @property
+    def frozen(self) -> Sequence[str]: ...
     def shape(self, name: str) -> tuple[int, int]:
         """(|target|, |source|) of an edge."""
         ...
@@ -152,11 +160,25 @@ def _curve(
         if k < len(stops) - 2:
             way += f"H{x1 + wide:.1f}"
     target, source = graph.shape(edge.name)
-    title = html.escape(f"{edge.name}: {target} x {source}")
+    array, frozen = _tied(graph, edge)
+    notes = [f"array {array}"] * bool(array) + ["frozen"] * frozen
+    title = html.escape(", ".join([f"{edge.name}: {target} x {source}", *notes]))
+    dash = ' stroke-dasharray="4 3"' if frozen else ""
+    (x0, y0), (x1, y1) = stops[:2]
+    name = _text((x0 + x1) / 2, (y0 + y1) / 2 + 0.75 * bend - 4, array, 11) if array else ""
     return (
-        f'<path d="{way}" fill="none" stroke="currentColor" stroke-opacity="0.55">'
-        f"<title>{title}</title></path>"
+        f'<path d="{way}" fill="none" stroke="currentColor" stroke-opacity="0.55"{dash}>'
+        f"<title>{title}</title></path>{name}"
     )
+
+
+def _tied(graph: _Graph, edge: _Edge) -> tuple[str, bool]:
+    """Name of the array of an edge, empty where it is the edge's own and learns, and if frozen."""
+    name, transposed = graph.parameter_of[edge.name]
+    frozen = name in graph.frozen
+    if name == edge.name and len(graph.uses[name]) == 1 and not frozen:
+        return "", False
+    return f"{name}\u1d40" if transposed else name, frozen
 
 
 def _node(graph: _Graph, name: str, x: float, y: float, wide: float) -> str:

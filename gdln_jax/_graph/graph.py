@@ -416,7 +416,7 @@ class Graph(Mistakable):
             else:
                 yield here
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self: "Graph") -> str:
         return panel(repr(self), draw(self))
 
     def __repr__(self) -> str:

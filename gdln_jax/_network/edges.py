@@ -62,8 +62,11 @@ class EdgeArrays(ArrayMapping[Array], eqx.Module):
         if name not in graph.parameters:
             graph.edge(name)
         home = graph.place[name] if name in graph.parameters else graph.home[name]
-        if home.store >= len(self.stacks):
-            raise KeyError(f"{name!r} is frozen: it is part of the data here, and has no array.")
+        if graph.stores[home.store].frozen:
+            raise KeyError(
+                f"{name!r} is frozen: it has no strength and no frames here. Its matrix is that of "
+                f"the network, reduction.embed(b).weights[{name!r}]."
+            )
         return home
 
     def __getitem__(self, name: str) -> Array:

@@ -1,7 +1,7 @@
 """Products of what edges hold along paths, and the strengths of all pathways over time."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import equinox as eqx
@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from gdln_jax._checks import check_choice, is_concrete, listed, suggest
 from gdln_jax._data.arrays import ArrayMapping
 from gdln_jax._graph import Graph
-from gdln_jax._network.edges import EdgeArrays
+from gdln_jax._network.edges import EdgeArrays, EdgeWeights
 from gdln_jax._network.recorded import Variable, data_set
 
 if TYPE_CHECKING:
@@ -96,10 +96,24 @@ class Pathways(ArrayMapping[Array], eqx.Module):
         return f"Pathways({', '.join(parts)})"
 
 
+def check_learning(graph: Graph, edges: Iterable[str]) -> None:
+    """Raise `ValueError` where an edge is frozen, which has no strength."""
+    frozen = [name for name in edges if graph.parameter_of[name][0] in graph.frozen]
+    if frozen:
+        raise ValueError(
+            f"no strength of a path that passes frozen edges ({listed(frozen)}): their matrices "
+            "are part of the data here. Read b[edge] of the edges that learn, and the matrix of "
+            f"a frozen one as reduction.embed(b).weights[{frozen[0]!r}]."
+        )
+
+
 def product(arrays: EdgeArrays, path: Sequence[str]) -> Array:
     """Return the product of what the edges of a path hold, see `Solution.product`."""
     multiply = jnp.multiply if arrays.core == 1 else jnp.matmul
-    first, *rest = arrays.graph.walk(path)
+    names = arrays.graph.walk(path)
+    if not isinstance(arrays, EdgeWeights):
+        check_learning(arrays.graph, names)
+    first, *rest = names
     total = arrays[first]
     for name in rest:
         total = multiply(arrays[name], total)
@@ -125,10 +139,11 @@ def pathways(
             path joins. Routes are summed without listing their paths.
 
     Raises:
-        ValueError: another `by`; more than 10,000 paths.
+        ValueError: another `by`; more than 10,000 paths; frozen edges.
     """
     check_choice(by, ("path", "route"), "by")
     graph = arrays.graph
+    check_learning(graph, graph.edge_index)
     if by == "route":
         keys, values = _routes(arrays)
     elif graph.num_paths > MOST_PATHS:
@@ -161,11 +176,6 @@ def _paths(arrays: EdgeArrays) -> Array:
     if arrays.core == 2:
         return jnp.stack([product(arrays, path) for path in arrays.graph.paths()])
     graph, flat = arrays.graph, jnp.moveaxis(arrays.flat(), -2, 0)
-    if graph.frozen:
-        raise ValueError(
-            f"paths pass frozen edges ({listed(graph.frozen)}), whose strengths are part of the "
-            "data here: multiply the strengths b[edge] of the edges that learn."
-        )
     order = {name: k for k, name in enumerate(graph.moving)}
     padding = len(order)  # shorter paths are filled up with factors of 1
     longest = max(graph.level.values())

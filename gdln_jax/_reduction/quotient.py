@@ -18,6 +18,7 @@ from gdln_jax._checks.types import ArrayLike, Times, Tolerance
 from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._graph import Graph
 from gdln_jax._network.edges import EdgeArrays
+from gdln_jax._network.pathways import check_learning
 from gdln_jax._ode import MAX_STEPS, Adjoint, Crossing, Solver, settings
 from gdln_jax._progress import Progress
 from gdln_jax._reduction.certificate import flat_gradient, named_classes
@@ -151,7 +152,9 @@ class Quotient(Result, SeveralArrays, eqx.Module):
         modes = None
         if path is not None:
             labels = dict(zip(self.graph.moving, self.labels, strict=True))
-            names = [self.graph.parameter_of[edge][0] for edge in self.graph.walk(path)]
+            edges = self.graph.walk(path)
+            check_learning(self.graph, edges)
+            names = [self.graph.parameter_of[edge][0] for edge in edges]
             modes = _PathOfClasses(np.array([labels[name] for name in names]))
         setup = settings(
             self.x0.dtype, rtol=rtol, atol=atol, solver=solver, adjoint=adjoint, max_steps=max_steps

@@ -431,7 +431,8 @@ class Reduction(Result, SeveralArrays, eqx.Module):
             derivatives that are 0, and NaN where the solver gave up.
 
         Raises:
-            ValueError: as `solve`; a level of another shape, names that form no path.
+            ValueError: as `solve`; a level of another shape, names that form no path, a path that
+                passes a frozen edge, which has no strength.
             SolveError: the solver gave up before a level was crossed.
         """
         start, loss, data, scale, read = self._equations(b0)

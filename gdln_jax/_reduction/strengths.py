@@ -155,11 +155,8 @@ class ClassStrengths(EdgeArrays):
 
     def __getitem__(self, name: str) -> Array:
         """The strengths of one edge, (..., mode)."""
-        if name not in self.graph.parameters:
-            self.graph.edge(name)
+        self._home(name)  # refuses what has no strength
         parameter, _ = self.graph.parameter_of.get(name, (name, False))
-        if parameter not in self.graph.moving:
-            raise KeyError(f"{name!r} is frozen and has no strengths that change.")
         return self.x[..., self.labels[self.graph.moving.index(parameter)], :]
 
     def expanded(self) -> ModeStrengths:

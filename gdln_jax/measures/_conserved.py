@@ -110,7 +110,7 @@ def _laws(graph: Graph) -> ConservedLaws:
         if root == fixed:
             reason = "ties join it with an input or output node"
         elif root in frozen:
-            reason = "a frozen array ends or begins there"
+            reason = "a frozen array ends or begins there" + _rotated(graph, nodes)
         elif root in dual:
             reason = "ties join it with its own inverse transpose"
         else:
@@ -119,6 +119,35 @@ def _laws(graph: Graph) -> ConservedLaws:
             continue
         without.append(NoLaw(tuple(nodes), reason))
     return ConservedLaws(laws, without)
+
+
+def _rotated(graph: Graph, nodes: Sequence[str]) -> str:
+    """What is conserved if a frozen edge at one of the nodes is a multiple of a rotation.
+
+    Stated where it is the one frozen edge at its two hidden nodes, and nothing there is shared; a
+    graph does not know the array, so that it is no `Law`.
+    """
+
+    def alone(edge: str) -> bool:
+        return len(graph.uses[graph.parameter_of[edge][0]]) == 1
+
+    def learns(edge: str) -> bool:
+        return graph.parameter_of[edge][0] not in graph.frozen
+
+    for edge in graph.edges:
+        name, source, target = edge.name, edge.source, edge.target
+        inner = {source, target} & set(graph.hidden)
+        if learns(name) or len(inner) < 2 or not inner & set(nodes):
+            continue
+        ends = (*graph.incoming[source], *graph.outgoing[source], *graph.incoming[target])
+        beside = {one.name for one in (*ends, *graph.outgoing[target])} - {name}
+        if alone(name) and all(alone(one) and learns(one) for one in beside):
+            return (
+                f"; if {name!r} is a multiple of an orthogonal O, Q_t + O Q_s O^T is conserved, "
+                f"with Q_s and Q_t the sums W W^T of edges into less W^T W of edges out of "
+                f"{source!r} and {target!r}, {name!r} left out"
+            )
+    return ""
 
 
 def _terms(graph: Graph, union: "_Union", root: Hashable, first: int) -> tuple[Term, ...]:
