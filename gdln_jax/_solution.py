@@ -175,10 +175,13 @@ class Trajectory(Solution):
     - `optimizer_state`: that of `train` after the last step, for `train(..., resume=)`.
     """
 
-    _asked: ClassVar = Solution._asked | dict.fromkeys(
-        ("weights", "params", "parameters", "network", "net"),
-        "the network at the end is .final, those at all times are .models, each with .weights",
-    )
+    _asked: ClassVar = {
+        **Solution._asked,
+        **dict.fromkeys(
+            ("weights", "params", "parameters", "network", "net"),
+            "the network at the end is .final, those at all times are .models, each with .weights",
+        ),
+    }
 
     models: Model
     final: Model

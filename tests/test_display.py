@@ -135,6 +135,7 @@ class TestData:
         assert row == ["h", *"01234567", "..."]
 
     def test_a_schedule_and_a_task(self):
+        assert isinstance(TASK.data, GatedData)
         schedule = Schedule([TASK.data, TASK.data], times=[2.5])
         assert ["1", "2.5", "1"] in cells(schedule)
         assert len(boxes(parsed(TASK))) == len(TASK.graph.nodes)

@@ -9,6 +9,8 @@ import pytest
 
 import gdln_jax as gdln
 from gdln_jax import relu
+
+# What `choose_k` compares with one run; its result has the gaps only.
 from gdln_jax.relu._gates_choice import gated_outputs, stacked
 
 X = np.array([[0.0, 0], [0, 1], [1, 0], [1, 1]])

@@ -10,8 +10,6 @@ from small_runs import START, STEPS, TS, two_pathways
 
 import gdln_jax as gdln
 from gdln_jax import init
-from gdln_jax._network.pathways import pathways
-from gdln_jax._reduction.strengths import ModeStrengths
 
 
 @pytest.fixture(scope="module")
@@ -196,12 +194,14 @@ def test_paths_with_parallel_edges_and_of_unequal_length():
     graph = gdln.Graph(
         {"x": 2, "h": 2, "y": 2}, [("x", "h", "a"), ("x", "h", "b"), ("h", "y"), ("x", "y")]
     )
-    b = ModeStrengths.make(graph, 1, {"a": 0.1, "b": -0.2, "h->y": 0.3, "x->y": 0.5})
-    over_time = ModeStrengths(graph, tuple(stack[None] for stack in b.stacks))
-    found = pathways(over_time, jnp.zeros(1), by="path", how="solved")
+    b = gdln.ModeStrengths.make(graph, 1, {"a": 0.1, "b": -0.2, "h->y": 0.3, "x->y": 0.5})
+    over_time = gdln.ModeStrengths(graph, tuple(stack[None] for stack in b.stacks))
+    zero = jnp.zeros(1)
+    run = gdln.ReducedTrajectory(ts=zero, losses=zero, status=jnp.array(0), stats={}, b=over_time)
+    found = run.pathways(by="path")
     assert list(found) == ["a, h->y", "b, h->y", "x->y"]
     np.testing.assert_allclose(found.strengths[:, 0, 0], [0.03, -0.06, 0.5])
-    routes = pathways(over_time, jnp.zeros(1), by="route", how="solved")
+    routes = run.pathways(by="route")
     np.testing.assert_allclose(routes["x", "y"], [[0.47]])
 
 

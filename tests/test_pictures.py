@@ -15,6 +15,8 @@ from small_runs import ITEMS, START, STEPS, TS
 
 import gdln_jax as gdln
 from gdln_jax import plot
+
+# Times and places as numbers, before they are drawn; which artists are labels.
 from gdln_jax.plot._differentiation import split_times
 from gdln_jax.plot._labels import EndLabels, PointLabels, spread
 

@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 from rich import console as rich_console
 
 import gdln_jax as gdln
+
+# The delay and number of reports, nested reports without a run, and the compiled run of `train`.
 from gdln_jax import _progress, _train
 
 TS = [0.0, 1.0, 5.0]

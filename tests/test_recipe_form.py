@@ -15,6 +15,8 @@ from matplotlib.figure import Figure
 
 from gdln_jax import plot, recipes
 from gdln_jax.recipes import CATALOGUE, OptionError, Recipe, describe
+
+# What a recipe of the package is declared with.
 from gdln_jax.recipes._core.declare import Criterion, RecipeOptions, exact, option, statistical
 
 ROOT = Path(__file__).resolve().parent.parent

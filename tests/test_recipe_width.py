@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from recipe_runs import check_sound, failed, quick
 
-from gdln_jax.recipes import OptionError, width
-from gdln_jax.recipes._core.options import with_values
+from gdln_jax.recipes import OptionError, width, with_values
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,6 @@ from gdln_jax import recipes
 
 # What every recipe is run by.
 from gdln_jax.recipes import Check, OptionError, Result, _run
-from gdln_jax.recipes._core import options as _options
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def result(value: float = 1e-9, figure: Any = Figure) -> Result:
     ],
 )
 def test_texts_are_read_as_the_type_of_their_field(text, expected):
-    options = _options.with_values(Options, _options.parse([text]))
+    options = recipes.with_values(Options, recipes.parse([text]))
     value = getattr(options, text.split("=")[0])
     assert value == expected
     assert type(value) is type(expected)
@@ -90,16 +89,16 @@ def test_texts_are_read_as_the_type_of_their_field(text, expected):
 )
 def test_what_cannot_be_taken_says_what_can(text, message):
     with pytest.raises(OptionError, match=message):
-        _options.with_values(Options, _options.parse([text]))
+        recipes.with_values(Options, recipes.parse([text]))
 
 
 def test_the_same_key_twice_is_refused():
     with pytest.raises(OptionError, match="twice"):
-        _options.parse(["seeds=1", "seeds=2"])
+        recipes.parse(["seeds=1", "seeds=2"])
 
 
 def test_values_from_python_keep_their_type():
-    assert _options.with_values(Options, {"widths": [1, 2], "rate": 1}).widths == (1, 2)
+    assert recipes.with_values(Options, {"widths": [1, 2], "rate": 1}).widths == (1, 2)
     for wrong in (
         {"seeds": 1.5},
         {"seeds": True},
@@ -108,11 +107,11 @@ def test_values_from_python_keep_their_type():
         {"scale": []},
     ):
         with pytest.raises(OptionError, match="takes"):
-            _options.with_values(Options, wrong)
+            recipes.with_values(Options, wrong)
 
 
 def test_options_are_described():
-    assert _options.describe(Options)[0] == ("seeds", "int", "3", "", "")
+    assert recipes.describe(Options)[0] == ("seeds", "int", "3", "", "")
 
 
 # ------------------------------------------------------------------ checks
@@ -309,7 +308,7 @@ def test_the_catalogue_agrees_with_its_rooms():
         recipe = recipes.load(name)
         assert recipe.name == name == entry.name
         assert recipe.checks
-        _options.with_values(recipe.options, recipe.quick or {})
+        recipes.with_values(recipe.options, recipe.quick or {})
 
 
 def test_an_unknown_recipe_is_refused():

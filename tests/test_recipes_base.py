@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from gdln_jax.recipes import OptionError
+
+# Base data: what a recipe is given, before any run shows it.
 from gdln_jax.recipes._core.base import Base, load_base
 
 

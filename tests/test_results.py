@@ -11,6 +11,8 @@ import xarray as xr
 
 import gdln_jax as gdln
 from gdln_jax import GatedData, Graph, exact, measures, race, relu
+
+# No public result has two mappings whose keys are in different orders.
 from gdln_jax._checks import Result
 
 GRAPH = Graph({"x": 3, "a/b": 4, "y": 2}, [("x", "a/b"), ("a/b", "y")])

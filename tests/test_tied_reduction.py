@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.flatten_util import ravel_pytree
 
 import gdln_jax as gdln
 from gdln_jax import GatedData, GatedNetwork, Graph, init, rules, tasks
@@ -128,6 +129,7 @@ class TestCertificate:
         task = tasks.linear_ssl([2.0, 1.0, 0.5, 0.2, -0.3], 3)
         turned = {"W": (np.eye(3, 5), turn(10, 5))}
         b = np.array([0.6, 1.1, 0.8, 0.0, 0.0])
+        assert isinstance(task.data, GatedData)
         off = share_off(task.graph, task.data, b, frames=turned, **task.meta["reduce"])
         np.testing.assert_allclose(off, 0.371, atol=5e-4)
         u, v, f = orthogonal(3, 3), orthogonal(3, 4), np.eye(4, 3)
@@ -225,7 +227,7 @@ class TestDynamics:
         data = chain_data(C, S + antisymmetric)
         small = mirror.solve(b0, ts, rtol=1e-11, atol=1e-13)
         full = gdln.gradient_flow(mirror.embed(b0), data, ts, rtol=1e-11, atol=1e-13)
-        np.testing.assert_allclose(small.losses, full.losses, atol=1e-9 * full.losses[0])
+        np.testing.assert_allclose(small.losses, full.losses, atol=float(1e-9 * full.losses[0]))
         b, outside = mirror.read(full.models)
         np.testing.assert_allclose(b["W"], small.b["W"], atol=1e-9)
         np.testing.assert_array_equal(small.b["h->y"], small.b["W"])  # an edge reads its class
@@ -285,6 +287,7 @@ class TestDynamics:
         nets = jax.vmap(reduction.embed)(jnp.array([0.1, 0.2]))
         run = reduction.solve(0.1, [0.0, 1.0])
         assert reduction.networks(run).weights["Gamma"].shape == (2, 5, 5)
+        assert nets.fixed is not None
         arrays = {f"stacks.{k}": w for k, w in enumerate(nets.stacks)}
         arrays |= {f"fixed.{k}": w for k, w in enumerate(nets.fixed)}
 
@@ -302,7 +305,7 @@ class TestDynamics:
         b = np.array([0.5, 0.7, 0.9, 0.0, 0.0])
         net = reduction.embed(b)
         moving, still = eqx.partition(net, net.trainable)
-        flat, unravel = jax.flatten_util.ravel_pytree(moving)
+        flat, unravel = ravel_pytree(moving)
         dense = jax.hessian(lambda w: mse(eqx.combine(unravel(w), still), task.data))(flat)
         values = np.linalg.eigvalsh(dense)
         np.testing.assert_allclose(reduction.sharpness(b), values[-1], rtol=1e-6)
@@ -316,7 +319,7 @@ class TestDynamics:
         ts = np.array([0.0, 0.75, 3.0, 6.0])
         small = coupled.solve(b0, ts, rtol=1e-11, atol=1e-13)
         full = gdln.gradient_flow(coupled.embed(b0), data, ts, rtol=1e-11, atol=1e-13)
-        np.testing.assert_allclose(small.losses, full.losses, atol=1e-9 * full.losses[0])
+        np.testing.assert_allclose(small.losses, full.losses, atol=float(1e-9 * full.losses[0]))
         there = coupled.embed({"h->y": small.b["h->y"][-1]})
         np.testing.assert_allclose(there.weights["h->y"], full.final.weights["h->y"], atol=1e-9)
         b, outside = coupled.project(full.final, align=False)

@@ -43,10 +43,13 @@ class ReducedTrajectory(Solution):
     - `optimizer_state`: that of discrete training after the last step, for `train(resume=)`.
     """
 
-    _asked: ClassVar = Solution._asked | dict.fromkeys(
-        ("weights", "models", "networks", "strengths"),
-        "strengths are .b[edge]; Reduction.networks gives the networks",
-    )
+    _asked: ClassVar = {
+        **Solution._asked,
+        **dict.fromkeys(
+            ("weights", "models", "networks", "strengths"),
+            "strengths are .b[edge]; Reduction.networks gives the networks",
+        ),
+    }
 
     b: Strengths
     optimizer_state: PyTree = None
