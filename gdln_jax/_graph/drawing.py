@@ -6,6 +6,7 @@ An edge of a shared array bears its name, with a T for the transpose; one of a f
 dashed.
 """
 
+import functools
 import html
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
@@ -39,21 +40,21 @@ class _Edge(Protocol):
 
 @runtime_checkable
 class _Graph(Protocol):
-    """What of a `Graph` is drawn."""
+    """What of a `Graph` is drawn; cached as there, which pyright tells from a property."""
 
-    @property
+    @functools.cached_property
     def nodes(self) -> Mapping[str, int]: ...
     @property
     def edges(self) -> Sequence[_Edge]: ...
-    @property
+    @functools.cached_property
     def level(self) -> Mapping[str, int]: ...
-    @property
-    def inputs(self) -> Sequence[str]: ...
-    @property
-    def outputs(self) -> Sequence[str]: ...
-    @property
+    @functools.cached_property
+    def inputs(self) -> tuple[str, ...]: ...
+    @functools.cached_property
+    def outputs(self) -> tuple[str, ...]: ...
+    @functools.cached_property
     def parameter_of(self) -> Mapping[str, tuple[str, bool]]: ...
-    @property
+    @functools.cached_property
     def uses(self) -> Mapping[str, Sequence[tuple[str, bool]]]: ...
     @property
     def frozen(self) -> Sequence[str]: ...
