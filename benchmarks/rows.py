@@ -355,6 +355,13 @@ def rules_row(quick: bool) -> list[Row]:
     return measure(quick)
 
 
+def ties_row(quick: bool) -> list[Row]:
+    """What ties cost in a step, and that networks without them pay nothing."""
+    from benchmarks.ties import measure
+
+    return measure(quick)
+
+
 def predict_row(quick: bool) -> list[Row]:
     """Gates of a ReLU network from its data, in float64 NumPy on one core."""
     from sklearn.datasets import load_digits
@@ -402,5 +409,6 @@ JOBS = {
     "width": Job(width_row),
     "start": Job(start_row),
     "rules": Job(rules_row, x64=True),
+    "ties": Job(ties_row, cores=1),
     "predict": Job(predict_row, x64=True, cores=1),
 }

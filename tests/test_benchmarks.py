@@ -12,7 +12,7 @@ import pytest
 
 import gdln_jax as gdln
 from benchmarks import __main__ as command
-from benchmarks import programs, scaling
+from benchmarks import programs, scaling, ties
 from benchmarks.jax_loop import make_loop
 from benchmarks.rows import JOBS, reduced_row
 from benchmarks.table import Row, as_json, markdown
@@ -138,6 +138,13 @@ def test_scipy_over_path_pairs_solves_the_same_equation():
         assert row.gap < 1e-5, row.what
 
 
+def test_steps_without_ties_are_those_written_by_hand():
+    untied, tied = ties.measure(quick=True)
+    assert untied.gap is not None
+    assert untied.gap < 1e-6
+    assert tied.other == untied.warm  # the same run is the baseline
+
+
 def test_exponent_of_a_power_law_over_the_upper_half():
     x = [1, 2, 4, 8, 16, 32]
     series = scaling.Series("step", "M", "s", x, [1e-3 + 1e-5 * i**2 for i in x], "", "2")
@@ -177,7 +184,7 @@ def test_a_row_runs_in_a_process_of_its_own_without_goals_when_quick():
         assert row.floor is not None
         assert row.floor > 0
     others = {"routing", "reduced", "image", "gradient", "width", "start", "predict", "rules"}
-    assert set(JOBS) == {"initialisation", *others}
+    assert set(JOBS) == {"initialisation", "ties", *others}
 
 
 def test_the_page_takes_the_tables_of_a_run(tmp_path, monkeypatch):

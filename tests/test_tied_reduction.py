@@ -32,6 +32,12 @@ RECURRENT = Graph(
     [("x1", "h1"), ("x2", "h2"), ("x3", "h3"), ("h1", "h2"), ("h2", "h3"), ("h3", "y")],
     shared={"Wx": ["x1->h1", "x2->h2", "x3->h3"], "Wh": ["h1->h2", "h2->h3"]},
 )
+# All edges of the frozen path x -F-> h -G-> y lie on paths that learn.
+CROSSED = Graph(
+    dict.fromkeys("xhy", 4),
+    [("x", "h", "W"), ("x", "h", "F"), ("h", "y", "V"), ("h", "y", "G")],
+    frozen=["F", "G"],
+)
 C, S = np.diag([3.0, 2.0, 1.0, 0.5]), np.diag([2.0, 1.5, 0.8, 0.3])
 B = np.array([0.6, 1.1, 0.8, 0.0])  # the fourth mode does not fit through h
 
@@ -195,16 +201,62 @@ class TestFrozen:
         assert reduction.residual < 1e-12
         np.testing.assert_allclose(reduction.loss(0.7), mse(reduction.embed(0.7), data), rtol=1e-12)
 
+    def test_paths_that_do_not_learn_are_constants(self):
+        """Three frozen edges in a row with gates, the last of which is also a decoder."""
+        rng = np.random.default_rng(10)
+        f, g, k = (rng.standard_normal((4, 4)) for _ in range(3))
+        graph = Graph(
+            dict.fromkeys("xhgky", 4),
+            [
+                *(("x", "g", "F"), ("g", "k", "G"), ("k", "y", "K")),
+                *(("x", "h"), ("h", "y"), ("x", "k", "learns"), ("x", "y", "skip")),
+            ],
+            frozen=["F", "G", "K"],
+        )
+        gate = {"node_gates": {"g": rng.standard_normal(8)}, "edge_gates": {"G": [1.0, 2.0] * 4}}
+        x = np.linalg.qr(rng.standard_normal((8, 4)))[0] @ np.diag([3.0, 2.0, 1.5, 1.0])
+        through = gate["node_gates"]["g"] * np.array([1.0, 2.0] * 4)
+        # K has orthogonal columns, so that x -> k learns in the modes of x -> h -> y.
+        k = np.diag([1.2, 0.9, 0.7, 0.5])
+        y = through[:, None] * (x @ f.T @ g.T @ k.T) + x @ np.diag([2.0, 1.0, 0.6, 0.3])
+        data = GatedData({"x": x}, {"y": y}, **gate)
+        reduction = gdln.reduce(graph, data, frozen={"F": f, "G": g, "K": k})
+        assert reduction.residual < 1e-12
+        net = reduction.embed(0.3)
+        np.testing.assert_allclose(reduction.loss(0.3), mse(net, data), rtol=1e-11)
+        assert reduction.read(gradient_of(net, data))[1]["h->y"] < 1e-12
+        # Where all edges of a path learn elsewhere too, copies of its node give it one of its own.
+        split = Graph(
+            dict.fromkeys(["x", "h1", "h2", "h3", "y"], 4),
+            [
+                *(("x", "h1", "W1"), ("x", "h1", "F1"), ("h1", "y")),
+                *(("x", "h2", "W2"), ("h2", "y", "G2"), ("x", "h3", "F3"), ("h3", "y", "G3")),
+            ],
+            shared={"W": ["W1", "W2"], "F": ["F1", "F3"], "G": ["G2", "G3"]},
+            frozen=["F", "G"],
+        )
+        arrays, data = {"F": np.diag([0.4, 0.3, 0.2, 0.1]), "G": k}, chain_data(C, S)
+        reduction = gdln.reduce(split, data, frozen=arrays)
+        assert reduction.residual < 1e-12
+        w = reduction.embed(0.7).weights
+        whole = GatedNetwork(CROSSED, {"W": w["W1"], "V": w["h1->y"], **arrays})
+        np.testing.assert_allclose(reduction.loss(0.7), mse(whole, data), rtol=1e-11)
+
     def test_refusals(self):
         data = chain_data(C, S)
         nodes = dict.fromkeys("xhky", 4)
         edges = [("x", "h"), ("h", "k"), ("k", "y"), ("x", "y", "e")]
         long = Graph(nodes, edges, frozen=["x->h", "h->k", "k->y"])
-        eye = np.eye(4)
+        eye, key = np.eye(4), jax.random.key(0)
         attempts = {
             "frozen lacks 'x->h'": lambda: gdln.reduce(long, data),
-            "are all frozen, a path": lambda: gdln.reduce(
-                long, data, frozen=dict.fromkeys(long.frozen, eye)
+            "are all frozen, and paths that learn": lambda: gdln.reduce(
+                CROSSED, data, frozen=dict.fromkeys("FG", eye)
+            ),
+            "pass GatedData, from whose targets": lambda: gdln.reduce(
+                long,
+                gdln.GatedNetwork.init(long, init.normal(1.0), key=key).prepare(data),
+                frozen=dict.fromkeys(long.frozen, eye),
             ),
             "frozen= and frames= are for graphs with tied": lambda: gdln.reduce(
                 Graph(MIRROR.nodes, EDGES), data, frozen={"x->h": eye}

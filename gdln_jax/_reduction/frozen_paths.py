@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 import numpy as np
 
-from gdln_jax._checks import check_keys
+from gdln_jax._checks import check_keys, listed
 from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.arrays import real_array
 from gdln_jax._data.gated import GatedData
@@ -51,57 +51,82 @@ def frozen_matrices(graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[int,
     return found
 
 
+def constant_edges(graph: Graph) -> set[str]:
+    """Frozen edges all of whose paths, from any input to any output, are of frozen edges alone."""
+    frozen = {edge.name for edge in graph.edges if graph.parameter_of[edge.name][0] in graph.frozen}
+    before, after = {}, {}
+    for node in graph.order:
+        into = graph.incoming[node]
+        before[node] = all(edge.name in frozen and before[edge.source] for edge in into)
+    for node in reversed(graph.order):
+        out = graph.outgoing[node]
+        after[node] = all(edge.name in frozen and after[edge.target] for edge in out)
+    return {
+        edge.name
+        for edge in graph.edges
+        if edge.name in frozen and before[edge.source] and after[edge.target]
+    }
+
+
 def without_frozen_paths(
     graph: Graph, data: GatedData | PackedData, arrays: Mapping[str, np.ndarray]
 ) -> GatedData | PackedData:
-    """Take what frozen edges from inputs to outputs predict off the targets, and shut them.
+    """Take what frozen edges alone predict off the targets, and shut their constant edges.
 
     Raises:
-        ValueError: for a longer path of frozen edges alone, or for packed data.
+        ValueError: for a path of frozen edges each of which other paths use too, or packed data.
     """
-    matrices = frozen_matrices(graph, arrays)
-    for path in _frozen_paths(graph, set(matrices)):
-        if len(path) > 1:
-            raise ValueError(
-                f"the edges {' and '.join(map(repr, path))} are all frozen, a path whose "
-                "predictions reduce() takes for fixed only where it is one edge: replace it by one "
-                "frozen edge with the product of its arrays."
-            )
-    direct = [path[0] for path in _frozen_paths(graph, set(matrices))]
-    if not direct:
+    constant, matrices = constant_edges(graph), frozen_matrices(graph, arrays)
+    _check_paths(graph, constant, set(matrices))
+    if not constant:
         return data
     if isinstance(data, PackedData):
         raise ValueError(
-            f"the frozen edge {direct[0]!r} leads from an input to an output: pass GatedData, from "
-            "whose targets its predictions are taken."
+            f"the frozen edges {listed(sorted(constant))} lie on paths from an input to an output "
+            "along which nothing learns: pass GatedData, from whose targets their predictions are "
+            "taken."
         )
     data.validate(graph)
+    one = np.ones(data.num_examples)
     targets = {name: np.asarray(y, float) for name, y in data.targets.items()}
-    shut = {}
-    for name in direct:
-        edge = graph.edge(name)
-        gate = np.ones(data.num_examples)
-        for gates, key in ((data.edge_gates, name), (data.node_gates, edge.target)):
-            gate = gate * np.asarray(gates[key]) if key in gates else gate
-        sent = np.asarray(data.inputs[edge.source]) @ matrices[graph.edge_index[name]].T
-        targets[edge.target] = targets[edge.target] - gate[:, None] * sent
-        shut[name] = np.zeros(data.num_examples)
+    sent = {name: np.asarray(x, float) for name, x in data.inputs.items()}
+    for node in graph.order:
+        into = [edge for edge in graph.incoming[node] if graph.edge_index[edge.name] in matrices]
+        arrived = [
+            np.asarray(data.edge_gates.get(edge.name, one))[:, None]
+            * (sent[edge.source] @ matrices[graph.edge_index[edge.name]].T)
+            for edge in into
+            if edge.source in sent
+        ]
+        if arrived:
+            sent[node] = np.asarray(data.node_gates.get(node, one))[:, None] * sum(arrived)
+            if node in targets:
+                targets[node] = targets[node] - sent[node]
     return GatedData(
         {k: np.asarray(v) for k, v in data.inputs.items()},
         targets,
         {k: np.asarray(v) for k, v in data.node_gates.items()},
-        {**{k: np.asarray(v) for k, v in data.edge_gates.items()}, **shut},
+        {
+            **{k: np.asarray(v) for k, v in data.edge_gates.items()},
+            **dict.fromkeys(sorted(constant), np.zeros(data.num_examples)),
+        },
         np.asarray(data.weights),
     )
 
 
-def _frozen_paths(graph: Graph, frozen: set[int]) -> list[tuple[str, ...]]:
-    """Paths from an input to an output along frozen edges alone."""
-    done, paths = [], [((), name) for name in graph.inputs]
-    while paths:
-        walked, node = paths.pop()
-        if walked and node in graph.outputs:
-            done.append(walked)
-        on = (edge for edge in graph.outgoing[node] if graph.edge_index[edge.name] in frozen)
-        paths += [((*walked, edge.name), edge.target) for edge in on]
-    return done
+def _check_paths(graph: Graph, constant: set[str], frozen: set[int]) -> None:
+    """Raise `ValueError` for a path of frozen edges of which none is constant."""
+    reached: dict[str, tuple[str, ...]] = dict.fromkeys(graph.inputs, ())
+    for node in graph.order:
+        for edge in graph.incoming[node]:
+            others = graph.edge_index[edge.name] in frozen and edge.name not in constant
+            if others and edge.source in reached:
+                reached[node] = (*reached[edge.source], edge.name)
+    for node in graph.outputs:
+        if node in reached:
+            raise ValueError(
+                f"the edges {' and '.join(map(repr, reached[node]))} are all frozen, and paths "
+                "that learn use each of them too, so that reduce() cannot take the prediction of "
+                "this path off the targets: split its nodes into copies, so that it has an edge of "
+                "its own, and tie the arrays of the copies by Graph(shared=)."
+            )

@@ -33,7 +33,7 @@ from gdln_jax._reduction.frames import (
     passing_modes,
     unit,
 )
-from gdln_jax._reduction.frozen_paths import frozen_matrices
+from gdln_jax._reduction.frozen_paths import constant_edges, frozen_matrices
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -170,8 +170,11 @@ class _TiedStatistics:
     def _frozen(self, rng: np.random.Generator) -> None:
         """Frozen matrices between two ends, and as the metric of what they read out."""
         self.between: list[tuple[int, int, np.ndarray]] = []
+        constant = constant_edges(self.graph)
         for edge, f in self.matrix.items():
             ends = self.graph.edges[edge]
+            if ends.name in constant:
+                continue
             here, there = self.sides.source[edge], self.sides.target[edge]
             if ends.source in self.graph.inputs:
                 continue
@@ -263,6 +266,7 @@ def _by_edge(
 ) -> tuple[list[np.ndarray], list[np.ndarray], dict[str, np.ndarray]]:
     """Frames of every edge from those of components, and strengths of frozen edges."""
     u, v, frozen = [], [], {}
+    constant = constant_edges(graph)
     for k, edge in enumerate(graph.edges):
         widths = graph.nodes[edge.target], graph.nodes[edge.source]
         left, right = (
@@ -272,7 +276,7 @@ def _by_edge(
         if k in matrix:
             f, strength = matrix[k], np.ones(modes)
             ends = edge.source in graph.inputs, edge.target in graph.outputs
-            if all(ends):  # its prediction was taken off the targets
+            if edge.name in constant:  # its prediction was taken off the targets
                 left, right = np.zeros((widths[0], modes)), np.zeros((widths[1], modes))
             elif ends[0]:
                 right = f.T @ left
