@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from gdln_jax._checks import Instead, is_concrete
+from gdln_jax._checks import Instead, is_concrete, variable_name
 from gdln_jax._checks.html import curve, panel, table
 from gdln_jax._data.arrays import SeveralArrays
+from gdln_jax._data.gated import GatedData
 from gdln_jax._data.schedule import Schedule
 from gdln_jax._network.edges import EdgeArrays
 from gdln_jax._network.gated import GatedNetwork, learning
@@ -224,6 +225,33 @@ class Trajectory(Solution):
             )
         return models.weights
 
+    def to_xarray(self, data: GatedData | None = None) -> "xr.Dataset":
+        """Return the run as an xarray `Dataset`, which writes itself to netCDF.
+
+        The dimension `time` holds `ts`; axes of a batch come first, as `batch_0`, ...; attributes
+        name the clock and the versions of gdln_jax and JAX that computed it.
+
+        Args:
+            data: whose names of features label the units of input and output nodes.
+
+        Raises:
+            ValueError: values that cannot be seen, under `jit` or `vmap`; data with names for
+                nodes that the kept models do not have.
+        """
+        shown = super().to_xarray()
+        if data is None:
+            return shown
+        named = {node: names.features for node, names in data.names.items() if names.features}
+        labels = {variable_name(f"unit of {node}"): list(texts) for node, texts in named.items()}
+        wrong = [unit for unit in labels if shown.sizes.get(unit) != len(labels[unit])]
+        if wrong:
+            raise ValueError(
+                f"data has {len(labels[wrong[0]])} names for {wrong[0]!r}, of which this run has "
+                f"{shown.sizes.get(wrong[0], 0)}: pass the data of its networks, and keep_models="
+                "True to the run if it has none."
+            )
+        return shown.assign_coords(labels)
+
     def _contents(self) -> dict[str, tuple[tuple[str, ...], Array]]:
         contents = {}
         if isinstance(self.models, GatedNetwork):
@@ -344,6 +372,11 @@ def warn_of_plateau(
         why = (
             "All initial weights are 0, a stationary point that gradients never leave: draw them, "
             "for example gdln.GatedNetwork.init(graph, gdln.init.orthogonal(0.1), key=key)"
+        )
+    elif eqx.tree_equal(model, trajectory.final):
+        why = (
+            "No weight moved: the optimiser freezes every edge (its updates are 0), gates are "
+            "closed, or targets are uncorrelated with the inputs"
         )
     else:
         why = (

@@ -44,7 +44,7 @@ def test_the_drawing_of_the_reduction_page():
 def test_concepts_page(capsys):
     scope = run("concepts")
     printed = capsys.readouterr().out
-    assert "mode 0: canary, robin, rose, ... -> grows" in printed
+    assert "mode 1: canary, robin, rose, ... -> grows" in printed
     assert "unit of y" in printed
     assert scope["data"].take([2, 0]).names["x"].items == ("rose", "canary")
     assert scope["net"]({"x": np.eye(4)})["y"].shape == (4, 7)

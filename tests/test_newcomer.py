@@ -260,6 +260,21 @@ MISTAKES = {
         "PlateauWarning",
         ("All initial weights are 0", "draw them"),
     ),
+    "optimiser that moves nothing": (
+        "gdln.train(net, data, optimizer=optax.set_to_zero(), steps=50)",
+        "PlateauWarning",
+        ("No weight moved", "freezes every edge"),
+    ),
+    "times before strengths": (
+        "reduction.solve(np.linspace(0.0, 1.0, 5), 0.05)",
+        "ValueError",
+        ("ts is one number, 0.05", "b0 comes first"),
+    ),
+    "one example without its axis": (
+        "net({'x': np.ones(4)})",
+        "ValueError",
+        ("array[None] for one example", "array[:, None] for examples of one feature"),
+    ),
     "times backwards": (
         "gdln.gradient_flow(net, data, [1.0, 0.5, 0.0])",
         "ValueError",

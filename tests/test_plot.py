@@ -254,6 +254,22 @@ def test_architecture_of_routing(ax, m):
     assert nodes == 2 + 2 * min(m, 9 if m > 10 else 10)
 
 
+def test_architecture_takes_the_graph_first_or_second(ax):
+    graph = gdln.Graph.chain([2, 3, 2])
+    forms = [
+        lambda: plot.architecture(graph, ax=ax),
+        lambda: plot.architecture(ax, graph),
+        lambda: plot.architecture(ax, graph=graph),
+        lambda: plot.architecture(ax=ax, graph=graph),
+    ]
+    assert all(draw() is ax for draw in forms)
+    for made in (plot.architecture(graph), plot.architecture(None, graph)):
+        assert made is not ax
+        assert {"x", "h1", "y"} <= {text.get_text() for text in made.texts}
+    with pytest.raises(ValueError, match=r"graph is a NoneType; pass a gdln\.Graph"):
+        plot.architecture(ax)
+
+
 WIDE = {"x": "retina of the left eye", "h": "a hidden layer of many units", "y": "name of the item"}
 
 

@@ -112,6 +112,7 @@ class TestOfAReduction:
         assert again.identical(data)
         assert data.strengths.dims == ("group", "mode")
         np.testing.assert_allclose(data.strengths.sel(group="x y"), [1.0, 2 / 3])
+        assert data["mode"].values.tolist() == [1, 2]  # as printed, and as pathways call them
         u = data["U[a|b->y]"]  # netCDF has no name with a slash
         assert u.dims == ("unit of y", "mode")
         assert abs(float(u.sel({"unit of y": "up"})[0])) == pytest.approx(1)
@@ -119,8 +120,8 @@ class TestOfAReduction:
 
     def test_it_prints_the_modes_by_name(self, reduction):
         first, second, *none = repr(reduction).splitlines()[1:]
-        assert first.strip() == "mode 0: one -> up"
-        assert second.strip() == "mode 1: two -> down"
+        assert first.strip() == "mode 1: one -> up"
+        assert second.strip() == "mode 2: two -> down"
         assert not none
 
     def test_without_names_it_prints_one_line(self):

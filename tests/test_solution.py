@@ -94,6 +94,27 @@ def test_runs_become_data_sets_and_files(runs, kind, tmp_path):
             np.testing.assert_array_equal(data["x"], run.x)
         else:
             np.testing.assert_array_equal(data["b"].sel(edge="h1->y"), run.b["h1->y"])
+        if kind in ("reduced", "quotient"):
+            assert data["mode"].values.tolist() == [1, 2, 3, 4]
+
+
+def test_names_of_data_label_a_run(hierarchy, runs):
+    task, _ = hierarchy
+    features = [f"feature {k}" for k in range(7)]
+    data = task.data.with_names({"y": (features, None)})
+    shown = runs["flow"].to_xarray(data)
+    assert shown["unit of y"].values.tolist() == features
+    assert "unit of y" not in runs["flow"].to_xarray().coords
+    unkept = gdln.gradient_flow(runs["flow"].final, task.data, TS, keep_models=False)
+    with pytest.raises(ValueError, match=r"7 names for 'unit of y', of which this run has 0"):
+        unkept.to_xarray(data)
+
+
+@pytest.mark.parametrize("kind", ["reduced", "coupled", "quotient"])
+def test_shapes_of_strengths_print(runs, kind):
+    b = runs[kind].b
+    shapes = jax.tree.map(np.shape, b)
+    assert repr(shapes) == f"{type(b).__name__}({tuple(stack.shape for stack in b.stacks)})"
 
 
 def test_a_batch_and_what_was_measured(hierarchy):

@@ -20,5 +20,6 @@ from gdln_jax._checks.names import namespace as namespace
 from gdln_jax._checks.names import suggest as suggest
 from gdln_jax._checks.results import Result as Result
 from gdln_jax._checks.results import dataset as dataset
+from gdln_jax._checks.results import numbered as numbered
 from gdln_jax._checks.results import variable_name as variable_name
 from gdln_jax._checks.results import versions as versions

@@ -82,7 +82,13 @@ def dataset(one: Any) -> "xr.Dataset":
                 variables[name] = ((of, *dims[1:]), array, unit)
             else:
                 variables[name] = (dims, array, unit)
-    return xr.Dataset(variables, {k: (k, v) for k, v in coords.items()}, attrs)
+    return numbered(xr.Dataset(variables, {k: (k, v) for k, v in coords.items()}, attrs))
+
+
+def numbered(shown: "xr.Dataset") -> "xr.Dataset":
+    """Count modes from 1, as they are printed, in a data set that has them without labels."""
+    unlabelled = "mode" in shown.sizes and "mode" not in shown.coords
+    return shown.assign_coords(mode=range(1, shown.sizes["mode"] + 1)) if unlabelled else shown
 
 
 def variable_name(name: str) -> str:

@@ -41,7 +41,7 @@ from gdln_jax._graph import Graph
 
 # (wanted, given) number of axes -> what to do about it.
 _SHAPE_HINTS = {
-    (2, 1): ", e.g. array[:, None]",
+    (2, 1): ": array[None] for one example, array[:, None] for examples of one feature",
     (1, 0): ": one gate per example, e.g. np.full(n, gate)",
     (1, 2): ": a gate is one number per example, for all units of a node or edge alike",
 }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Array
 
-from gdln_jax._checks import is_concrete, variable_name, versions
+from gdln_jax._checks import is_concrete, numbered, variable_name, versions
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -47,4 +47,4 @@ def data_set(
         labels["time"] = ("time", times.reshape(-1, times.shape[-1])[0], clock)
     else:
         data["ts"] = ([*lead, "time"], times, clock)
-    return xr.Dataset(data, labels, versions(result))
+    return numbered(xr.Dataset(data, labels, versions(result)))

@@ -356,6 +356,8 @@ class Reduction(Result, SeveralArrays, eqx.Module):
                 that does not increase, a `tau`, `rtol` or `atol` that is no finite number above 0.
             SolveError: the solver gave up; it names the time reached.
         """
+        if not isinstance(ts, Sequence) and np.ndim(ts) == 0:
+            raise ValueError(f"ts is one number, {ts}; b0 comes first: solve(b0, ts).")
         start, loss, data, scale, read = self._equations(b0)
         tau, rates = self._clock(tau, start)
         dtype = jnp.result_type(*jax.tree.leaves(start))
@@ -628,7 +630,7 @@ class Reduction(Result, SeveralArrays, eqx.Module):
 
         `strengths` (group, mode), `variances` (pair of groups, mode), `typical`, residuals, and the
         frames of the ends, `V[edge]` (unit of input node, mode) and `U[edge]` (unit of output node,
-        mode). Units are labelled by the names of features in the data.
+        mode). Modes are counted from 1, units labelled by the names of features in the data.
 
         Raises:
             ValueError: values that cannot be seen, under `jit` or `vmap`.

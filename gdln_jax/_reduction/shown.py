@@ -83,7 +83,7 @@ def _ranked(entries: list[tuple[str, float]]) -> list[tuple[str, float]]:
 def printed(reduction: Reduced) -> str:
     """The named modes as lines of text; empty without names."""
     lines = [
-        f"\n  mode {k}: {reads or '?'} -> {writes or '?'}"
+        f"\n  mode {k + 1}: {reads or '?'} -> {writes or '?'}"
         for k, (reads, writes) in enumerate(named_modes(reduction)[:_MODES])
     ]
     more = f"\n  ... ({reduction.modes} modes)" if lines and reduction.modes > _MODES else ""
@@ -98,7 +98,7 @@ def as_html(reduction: Reduced, title: str) -> str:
     header += ["strongest in", "writes"] if names else []
     rows = [
         [
-            k,
+            k + 1,
             *(f"{reduction.strengths[group][k]:.4g}" for group in groups),
             *(names[k] if names else ()),
         ]

@@ -51,6 +51,8 @@ class ModeStrengths(EdgeArrays):
 
     def __repr__(self) -> str:
         stack = self.stacks[0]
+        if not hasattr(stack, "ndim"):  # of jax.tree.map(np.shape, b)
+            return f"ModeStrengths({self.stacks})"
         batch = f", batch {stack.shape[:-2]}" if stack.ndim > 2 else ""
         return f"ModeStrengths({len(self)} edges x {stack.shape[-1]} modes{batch})"
 
@@ -132,6 +134,8 @@ class MatrixStrengths(EdgeArrays):
 
     def __repr__(self) -> str:
         stack = self.stacks[0]
+        if not hasattr(stack, "ndim"):
+            return f"MatrixStrengths({self.stacks})"
         batch = f", batch {stack.shape[:-3]}" if stack.ndim > 3 else ""
         return f"MatrixStrengths({len(self)} edges x {stack.shape[-2:]}{batch})"
 
@@ -164,6 +168,8 @@ class ClassStrengths(EdgeArrays):
         return ModeStrengths.from_flat(self.graph, self.x[..., np.asarray(self.labels), :])
 
     def __repr__(self) -> str:
+        if not hasattr(self.stacks[0], "ndim"):
+            return f"ClassStrengths({self.stacks})"
         batch = f", batch {self.x.shape[:-2]}" if self.x.ndim > 2 else ""
         classes, modes = self.x.shape[-2:]
         return f"ClassStrengths({classes} classes of {len(self)} edges x {modes} modes{batch})"

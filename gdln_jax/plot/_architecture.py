@@ -11,6 +11,7 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 
 from gdln_jax._graph import Edge, Graph
+from gdln_jax.plot._runs import axes_of
 from gdln_jax.plot._style import COLOURS
 from gdln_jax.plot._types import ArrayLike, Colour
 
@@ -26,9 +27,11 @@ _Pair = tuple[float, float]
 
 
 def architecture(
-    ax: Axes,
-    graph: Graph,
+    first: object = None,
+    /,
+    graph: object = None,
     *,
+    ax: Axes | None = None,
     paths: Sequence[Iterable[str]] = (),
     path_colours: Sequence[Colour] | None = None,
     closed: Iterable[str] = (),
@@ -37,7 +40,11 @@ def architecture(
 ) -> Axes:
     """Draw a graph: input nodes left, output nodes right, hidden nodes between.
 
+    Both `architecture(graph, ax=ax)` and `architecture(ax, graph)` are read.
+
     Args:
+        first: the graph, or axes to draw on with the graph behind them.
+        ax: axes to draw on; default new ones.
         paths: pathways to highlight, each a sequence of edge names (as `graph.paths()` yields). An
             edge that several of them share is drawn in green.
         path_colours: one per path; default trained blue, then untrained orange.
@@ -50,6 +57,11 @@ def architecture(
     are written smaller, down to 6 points, and then in two lines. Edges that share a parameter have
     one colour and its name, with a T for the transpose; frozen ones are grey and dashed.
     """
+    if isinstance(first, Graph):
+        first, graph = ax, first
+    if not isinstance(graph, Graph):
+        raise ValueError(f"graph is a {type(graph).__name__}; pass a gdln.Graph: task.graph.")
+    ax = axes_of(ax if first is None else first)
     layout = _Layout.of(graph, horizontal)
     colour_of, closed = _edge_colours(paths, path_colours), set(closed)
     drawn: Counter[tuple[str, str]] = Counter()
