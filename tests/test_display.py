@@ -152,7 +152,7 @@ class TestResults:
     def test_a_reduction(self):
         table = cells(reduce(Graph.chain([2, 2, 2]), NAMED))
         assert table[0] == ["mode", "S, x to y", "strongest in", "writes"]
-        assert table[1] == ["0", "1", "oak <", "a"]
+        assert table[1] == ["1", "1", "oak <", "a"]
 
     def test_a_run(self):
         net = GatedNetwork.init(TASK.graph, init.orthogonal(0.5), key=jax.random.key(0))
