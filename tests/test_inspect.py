@@ -132,6 +132,10 @@ def test_the_command_refuses_in_one_line(folder, tmp_path, command):
         ((str(ones), "--data", data), "target is needed: name the columns to learn"),
         ((str(ones), "--data", data, "--target", "sane"), "did you mean 'same'?"),
         ((str(ones), "--data", str(ones / "no.csv"), "--target", "same"), "there is no file"),
+        ((str(folder / "checkpoint"), "--data", data), "did you mean 'checkpoints'?"),
+        ((str(ones), "--data", data[:-3] + "cvs"), "did you mean 'xnor.csv'?"),
+        ((str(ones), "--data", data[:-3] + "cvs"), "'.csv', '.tsv', '.nc'"),
+        ((str(ones), "--data", str(ones)), "is a folder; pass a file"),
         ((data, "--data", data, "--target", "same"), "must end in one of"),
         ((str(ones), "--data", data, "--target", "same", "--layer", "fc9"), "fc9"),
         ((str(ones), "--data", data, "--target", "same", "--inputs", "first"), "shape (4, 1)"),
@@ -189,6 +193,21 @@ def test_torch_and_this_package_train_alike(tmp_path):
     agree(relu.history(tmp_path), trained_here(weights, 100, 20))
 
 
+def test_mistakes_in_python_are_refused_plainly(refused_plainly):
+    refused_plainly("""
+import numpy as np
+from gdln_jax import GatedData, plot, relu
+past = relu.history({"0.weight": np.ones((2, 1)), "2.weight": np.ones((1, 2))})
+data = GatedData({"x": np.ones((2, 1))}, {"y": np.ones((2, 1))})
+attempts = [
+    (lambda: relu.explain(past, data, ks=3), "ks is 3; pass the numbers of modules"),
+    (lambda: relu.explain(data, past), "the checkpoints come first, explain(source, data)"),
+    (lambda: relu.explain(past, past), "data is a History, not GatedData"),
+    (lambda: plot.explanation(past), "found is a History; pass what relu.explain"),
+]
+""")
+
+
 # ---------------------------------------------------------------- data
 def test_data_from_tables_and_arrays(tmp_path):
     pandas, xarray = (importlib.import_module(name) for name in ("pandas", "xarray"))
@@ -236,7 +255,54 @@ def test_groups_and_examples_that_were_not_trained():
     assert found.errors[-1, 1] == pytest.approx(missed, rel=1e-9)
     with pytest.raises(ValueError, match=r"groups has shape \(2,\)"):
         relu.explain(past, kept, groups=["a", "b"], ks=(1,))
-    assert len(plot.explanation(found).axes) == 4  # three panels and a colour bar
+    figure = plot.explanation(found)
+    assert len(figure.axes) == 4  # three panels and a colour bar
+
+
+def test_gates_do_not_change_by_rounding(tmp_path):
+    """XNOR, seed 7: units on for 00 go 4, 10, 13 while the weights differ by 1e-13.
+
+    Without half-on units the last eight checkpoints have changes, in float64 and in float32.
+    """
+    steps, weights = zip(*numpy_training(start(units=40, seed=7), 4000, 100), strict=True)
+    past = relu.history(list(weights[1:]), steps=list(steps[1:]))
+    pandas = importlib.import_module("pandas")
+    items = ["00", "01", "10", "11"]
+    data = gdln.GatedData({"x": pandas.DataFrame(X, index=items)}, {"y": Y})
+    found = relu.explain(past, data, ks=(1, 2))
+    assert 0 < len(found.changes) < 4
+    assert found.changes.max() < 1000
+    for kind in (np.float64, np.float32):
+        late = [{k: w.astype(kind) for k, w in one.items()} for one in weights[-8:]]
+        last = relu.history(late)
+        shared = jax.vmap(lambda net: relu.coactivation(net, DATA))(last.network)
+        assert len(relu.change_points(last.steps, shared))
+        assert len(relu.explain(last, DATA, ks=(1,)).changes) == 0
+    clear = relu.explain(past, data, ks=(1,), threshold=0.1)
+    assert clear.gates.on_threshold < found.gates.on_threshold
+    whole = found.to_xarray()
+    whole.to_netcdf(tmp_path / "found.nc", engine="h5netcdf")
+    np.testing.assert_array_equal(whole["time"], steps[1:])
+    assert whole["time"].attrs == {"units": "steps"}
+    assert whole["similarity"].dims == ("end", "example", "other_example")
+    assert whole["similarity"].sel(end="last", example="01", other_example="10") == pytest.approx(
+        found.similarity[1, 1, 2]
+    )
+    np.testing.assert_array_equal(whole["gates"].sel(example="11"), found.gates.gates[:, 3])
+    assert "k" not in whole  # four examples: any two gates would do
+    assert not [name for name in whole.dims if "axis" in str(name)]
+
+
+def test_panels_name_examples_alike_and_count_gates():
+    pandas = importlib.import_module("pandas")
+    named = gdln.GatedData({"x": pandas.DataFrame(X, index=["00", "01", "10", "11"])}, {"y": Y})
+    figure = plot.explanation(relu.explain(start(units=8), named, ks=(1, 2)))
+    gates, similarity, numbers = figure.axes[:3]
+    for ax in (gates, similarity):
+        assert [one.get_text() for one in ax.get_xticklabels()] == ["00", "01", "10", "11"]
+    low, high = numbers.get_xlim()
+    ticks = [tick for tick in numbers.get_xticks() if low <= tick <= high]
+    assert ticks == [1, 2]
 
 
 @pytest.mark.slow

@@ -61,6 +61,9 @@ def inspect(
     std: Annotated[
         float | None, typer.Option(help="Of the initial weights, without their checkpoint.")
     ] = None,
+    threshold: Annotated[
+        float, typer.Option(help="A unit is on above this share of its largest pre-activation.")
+    ] = 0.0,
     test: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Examples that were not trained.")
     ] = None,
@@ -90,7 +93,14 @@ def inspect(
         )
         trained, tested = read(data), None if test is None else read(test)
         with writable(page.parent):
-            found = relu.explain(past, trained, learning_rate=learning_rate, std=std, test=tested)
+            found = relu.explain(
+                past,
+                trained,
+                learning_rate=learning_rate,
+                std=std,
+                threshold=threshold,
+                test=tested,
+            )
             write(page, _rendered(found, places))
     except (ValueError, UnwritableError) as error:
         raise typer.BadParameter(str(error)) from error

@@ -9,7 +9,7 @@ import io
 import math
 import pickle
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from gdln_jax._checks import check_choice, listed
+from gdln_jax._checks import check_choice, listed, suggest
 from gdln_jax._files import write
 
 Orientation = Literal["out_in", "in_out"]
@@ -101,11 +101,22 @@ def check_orientation(orientation: str | None) -> None:
         check_choice(orientation, ORIENTATIONS, "orientation")
 
 
-def _from_file(path: Path) -> object:
-    if path.suffix not in READABLE:
-        raise ValueError(f"{path.name} must end in one of {listed(READABLE)}.")
+def check_file(path: Path, endings: Sequence[str] = READABLE) -> None:
+    """Raise `ValueError` unless `path` is a file with one of the endings."""
+    must = f"must end in one of {listed(endings, len(endings))}"
+    if not path.exists():
+        near = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        unknown = bool(path.suffix) and path.suffix not in endings
+        more = f"; its name {must}" if unknown else ""
+        raise ValueError(f"there is no file or folder {path}{suggest(path.name, near)}{more}.")
     if not path.is_file():
-        raise ValueError(f"there is no file {path}.")
+        raise ValueError(f"{path} is a folder; pass a file, whose name {must}.")
+    if path.suffix not in endings:
+        raise ValueError(f"{path.name} {must}.")
+
+
+def _from_file(path: Path) -> object:
+    check_file(path)
     if path.suffix == ".npz":
         try:
             with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:

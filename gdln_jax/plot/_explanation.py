@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from gdln_jax import relu
 from gdln_jax.plot._curves import LOSS, STEP, curve, mode_curves, runs
@@ -16,8 +17,15 @@ def explanation(found: relu.Explanation) -> Figure:
     """Draw loss and imitation, modes, gates and when they change, similarity, and how many.
 
     Panels about the course of learning are left out for one checkpoint. Names of examples that the
-    data have stand at the gates.
+    data have stand at the gates and at the similarity.
+
+    Raises:
+        ValueError: what `relu.explain` did not return.
     """
+    if not isinstance(found, relu.Explanation):
+        raise ValueError(
+            f"found is a {type(found).__name__}; pass what relu.explain(source, data) returned."
+        )
     past = len(found.history) > 1
     with style():
         fig = figure(DOUBLE, 5.2 if past else 2.6)
@@ -70,19 +78,29 @@ def _shares(ax: Axes, found: relu.Explanation) -> None:
 
 
 def _gates(ax: Axes, found: relu.Explanation) -> None:
-    (names,) = (found.data.names[node].items for node in found.data.inputs)
-    shown = names if names is not None and len(names) <= _MOST_NAMES else None
     matrix_panels(
-        [ax], [found.gates.centroids], ["gates"], xlabel="example", ylabel="gate", names=shown
+        [ax],
+        [found.gates.centroids],
+        ["gates"],
+        xlabel="example",
+        ylabel="gate",
+        names=_examples(found),
     )
+
+
+def _examples(found: relu.Explanation) -> tuple[str, ...] | None:
+    """Names of the examples, if they have some and there is place for them."""
+    (names,) = (found.data.names[node].items for node in found.data.inputs)
+    return names if names is not None and len(names) <= _MOST_NAMES else None
 
 
 def _similarity(ax: Axes, found: relu.Explanation) -> None:
     similarity(ax, found.similarity[-1])
     count = len(found.similarity[-1])
+    names = _examples(found) or [str(place + 1) for place in range(count)]
     places = np.arange(0, count, max(1, -(-count // 7)))
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_ticks(places, [str(place + 1) for place in places])
+        axis.set_ticks(places, [names[place] for place in places])
     ax.set(xlabel="example", ylabel="example", title="last hidden layer")
 
 
@@ -97,4 +115,5 @@ def _numbers(ax: Axes, found: relu.Explanation) -> None:
         for marker, colour, label, gap in (ends, ("x", "other", "shuffled", found.reach.shuffled)):
             ax.plot(found.reach.ks, gap, marker, color=COLOURS[colour], label=label, **marks)
     ax.set(xlabel="number of gates", ylabel="gap of outputs", ylim=(0, None))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend()

@@ -23,20 +23,28 @@ def coactivation(
     *,
     layer: int | None = None,
     groups: Int[np.ndarray, " n"] | None = None,
+    threshold: ArrayLike = 0.0,
 ) -> Float[Array, "group group"]:
     r"""Return which examples share units, weighted by what these units send on.
 
     $\sum_u p_u \, o_u o_u^T$ with the pattern o_u (example,) of unit u and its share p_u of the
     output's energy (`unit_power`): entry (i, j) is the power of units that are on for both. All
     ones where a layer works linearly; with `groups` (n,), say contexts, patterns are averaged
-    over each group. Works under `jit` and `vmap`: a `measure` for `train`.
+    over each group. `threshold` as in `activation_patterns`. Works under `jit` and `vmap`: a
+    `measure` for `train`.
     """
     layer = model.depth if layer is None else layer
-    on = activation_patterns(model, data, layer=layer).astype(float)
+    on = activation_patterns(model, data, layer=layer, threshold=threshold).astype(float)
     if groups is not None:
         member = np.eye(int(np.max(groups)) + 1)[np.asarray(groups)]
         on = on @ jnp.asarray(member / member.sum(axis=0))
-    power = unit_power(model, data, layer=layer)
+    return shared_power(unit_power(model, data, layer=layer), on)
+
+
+def shared_power(
+    power: Float[Array, " unit"], on: Float[Array, "unit group"]
+) -> Float[Array, "group group"]:
+    """Return the power of the units that are on for both of two examples, or groups of them."""
     return jnp.einsum("u,ui,uj->ij", power, on, on)
 
 

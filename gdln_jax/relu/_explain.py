@@ -16,14 +16,15 @@ from jaxtyping import Array, Float
 from gdln_jax import SolveError, Trajectory, measures
 from gdln_jax._checks import check_integer, check_positive
 from gdln_jax._checks.types import ArrayLike, Rows
+from gdln_jax._data.boundary import check_gated_data
 from gdln_jax._data.gated import GatedData
-from gdln_jax.relu._change_points import change_points, coactivation
+from gdln_jax.relu._change_points import change_points, shared_power
 from gdln_jax.relu._clock import Clock, fit_clock
 from gdln_jax.relu._drops import Drops, match_drops
 from gdln_jax.relu._explanation import Explanation
 from gdln_jax.relu._expressible import Expressible, expressible
 from gdln_jax.relu._gates import GateModules, Snapshots, find_gates
-from gdln_jax.relu._gates_choice import GateChoice, choose_k
+from gdln_jax.relu._gates_choice import GateChoice, check_numbers, choose_k
 from gdln_jax.relu._gates_null import null_gates
 from gdln_jax.relu._history import History, history
 from gdln_jax.relu._imitation import ImitationGap, imitation_gap
@@ -71,19 +72,19 @@ def explain(
         ks: numbers of modules to try.
         seeds: gated networks for each number; the spread over them is reported.
         width: units that stand for each pathway.
-        threshold: as in `activation_patterns`.
+        threshold: as in `activation_patterns`, for gates and their changes.
         groups: (example,) group of each example, say its route: the error of each over time.
         test: examples that were not trained: their relative error over time. With `groups`, of
             equal length, the groups are those of `test`.
         seed: of clusterings, shuffles and initial weights.
 
     Raises:
-        ValueError: data that do not fit the network, and as `history`.
+        ValueError: data that do not fit the network, `ks` that is no sequence of whole numbers, and
+            as `history`.
     """
-    past = source if isinstance(source, History) else history(source)
-    last = past.at(-1)
-    last.ends(data)
+    past = _checked(source, data)
     check_integer(seeds, "seeds", minimum=1)
+    numbers = tuple(check_numbers(ks))
     for name, value in (("learning_rate", learning_rate), ("std", std)):
         if value is not None:
             check_positive(value, name)
@@ -92,7 +93,6 @@ def explain(
     clock = book.ask("did it learn as gradient flow does", lambda: fit_clock(past, data))
     rate = _rate(book, clock, learning_rate)
     scale = _scale(book, past, std)
-    numbers = tuple(ks)
     choice, gap = _imitated(
         book, run, data, rate, scale, ks=numbers, seeds=seeds, width=width, seed=seed
     )
@@ -110,7 +110,7 @@ def explain(
         gates=gates,
         null=null_gates(run.measured, k=gates.k, seed=seed),
         shares=_shares_over_time(run.measured, gates),
-        changes=_changes(book, past, data),
+        changes=_changes(book, past, run.measured),
         choice=choice,
         gap=gap,
         reach=reach[0] if reach else None,
@@ -127,6 +127,18 @@ def explain(
         assumed=tuple(book.assumed),
         unanswered=tuple(book.unanswered),
     )
+
+
+def _checked(source: object, data: object) -> History:
+    """Return the history, of a network that fits the data."""
+    if isinstance(source, GatedData):
+        raise ValueError(
+            f"source is GatedData, and data is a {type(data).__name__}: the checkpoints come "
+            "first, explain(source, data)."
+        )
+    past = source if isinstance(source, History) else history(source)
+    past.at(-1).ends(check_gated_data(data))
+    return past
 
 
 class _Book:
@@ -276,12 +288,23 @@ def _shares_over_time(snapshots: Snapshots, gates: GateModules) -> Float[np.ndar
     return np.stack([np.sum(power * (gates.labels == m), axis=-1) for m in range(gates.k)], axis=-1)
 
 
-def _changes(book: _Book, past: History, data: GatedData) -> Float[np.ndarray, " change"]:
+def _changes(book: _Book, past: History, snapshots: Snapshots) -> Float[np.ndarray, " change"]:
+    """Change points of what units share.
+
+    A unit that sits on its threshold counts as half on. Gradient descent keeps such units there
+    from both sides, so that step size and rounding decide on which side a checkpoint has them.
+    """
     if len(past) < 3:
         book.leave("when did the gates change", f"there are {len(past)} checkpoints; 3 are needed")
         return np.zeros(0)
-    signal = jax.vmap(lambda net: coactivation(net, data))(past.network)
-    return change_points(past.steps, np.asarray(signal))
+    assert snapshots.near is not None
+    on = jnp.where(snapshots.near, 0.5, snapshots.on)
+    signal = np.asarray(jax.vmap(shared_power)(jnp.asarray(snapshots.power), on))
+    # A power sums over units and examples, a signal over units once more.
+    terms = 2 * on.shape[-2] + on.shape[-1]
+    if np.ptp(signal, axis=0).max() <= terms * np.finfo(signal.dtype).eps * np.abs(signal).max():
+        return np.zeros(0)
+    return change_points(past.steps, signal)
 
 
 def _predicted(

@@ -1,5 +1,8 @@
 """What `explain` found, with its spread, what was assumed, and what stays open."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float
@@ -17,6 +20,9 @@ from gdln_jax.relu._history import History
 from gdln_jax.relu._imitation import ImitationGap
 from gdln_jax.relu._prediction import GatePrediction
 
+if TYPE_CHECKING:
+    import xarray as xr
+
 
 class Explanation(Result, eqx.Module):
     """Answers about a trained network; made by `explain`.
@@ -26,7 +32,8 @@ class Explanation(Result, eqx.Module):
         losses: (time,), mean squared error.
         gates, null: the kinds of units, and their scores beside those of shuffled gates.
         shares: (time, module), of the output's power.
-        changes: (change,), steps at which the gates changed.
+        changes: (change,), steps at which the gates changed; units that sit on their threshold,
+            where on or off is chance (`activation_patterns`), count as half on.
         choice, gap: how many gates imitate the course of learning, and how closely the gated
             networks of that number (or of the best one) follow; None if it could not be asked.
         reach: how many gates compute the last outputs, without asking how they were learned.
@@ -36,8 +43,8 @@ class Explanation(Result, eqx.Module):
         richness: rich or lazy (`measures.richness`).
         modes, mode_sizes: (time, mode), share of each singular mode of the targets (over examples,
             strongest first) that the outputs have; and the singular values.
-        similarity: (2, n, n), dot products of the last hidden layer at the first and last
-            checkpoint.
+        similarity: (end, example, other_example), dot products of the last hidden layer at the
+            first and last checkpoint.
         alignment: (time,), cosine of that similarity with the targets' own.
         errors, groups: (time, group), relative error of each group; one group without names if none
             were given. Of the test examples where some were given.
@@ -46,7 +53,7 @@ class Explanation(Result, eqx.Module):
     """
 
     _exported = (
-        *("losses", "shares", "changes", "rate", "std", "modes", "mode_sizes"),
+        *("k", "losses", "shares", "changes", "rate", "std", "modes", "mode_sizes"),
         *("similarity", "alignment", "errors"),
     )
 
@@ -68,7 +75,7 @@ class Explanation(Result, eqx.Module):
     richness: measures.Richness | None
     modes: Float[np.ndarray, "time mode"]
     mode_sizes: Float[np.ndarray, " mode"]
-    similarity: Float[np.ndarray, "2 n n"]
+    similarity: Float[np.ndarray, "end example other_example"]
     alignment: Float[np.ndarray, " time"]
     errors: Float[np.ndarray, "time group"]
     groups: tuple[str, ...] = eqx.field(static=True)
@@ -85,6 +92,26 @@ class Explanation(Result, eqx.Module):
         if self.choice is not None:
             return None if self.choice.k is None else self.gates.k
         return self.reach.k if self.reach is not None and self.reach.decides else None
+
+    def to_xarray(self) -> "xr.Dataset":
+        """Return the numbers as an xarray `Dataset`, which writes itself to netCDF.
+
+        With the gates, (module, example), the steps as the coordinate `time`, and the names of
+        examples and groups where there are some. `k` is missing where it is None.
+        """
+        modules = self.gates.to_xarray()[["gates", "centroids", "confidence"]]
+        coords: dict[str, tuple[str, Sequence[object] | np.ndarray]] = {
+            "time": ("time", np.asarray(self.history.steps)),
+            "end": ("end", ["first", "last"]),
+        }
+        (node,) = self.data.inputs
+        if (names := self.data.names[node].items) is not None:
+            coords |= {axis: (axis, list(names)) for axis in ("example", "other_example")}
+        if self.groups:
+            coords["group"] = ("group", list(self.groups))
+        whole = super().to_xarray().assign(dict(modules.data_vars)).assign_coords(coords)
+        whole["time"].attrs["units"] = "steps"
+        return whole
 
     def answers(self) -> list[tuple[str, str]]:
         """Return (question, answer with its numbers), of the questions that have one."""
@@ -141,8 +168,8 @@ class Explanation(Result, eqx.Module):
         if self.k is not None and self.choice.k is not None and self.k > self.choice.k:
             split = self.choice.chosen.undecided
             why = (
-                f"{self.choice.k} would do, with gates on which fewer than two thirds of units "
-                f"agree for {split:.0%}: chance decides there"
+                f"{self.choice.k} would do, but is undecided: on {split:.0%} of the examples fewer "
+                "than two thirds of the units agree"
             )
         return (
             f"{number} ({why}); gap of outputs {gap}, of the loss {loss} of its start, over "

@@ -4,7 +4,7 @@ H leaves the distance open. It is the mean squared difference of OUTPUTS over th
 learning; losses alone cannot tell networks that err in different places.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import equinox as eqx
 import jax
@@ -142,7 +142,7 @@ def choose_k(
             records of gated networks would not fit, numbers k that are not increasing, outputs that
             are 0 throughout, or ReLU networks with several hidden layers.
     """
-    ks = [check_integer(k, "ks", minimum=1) for k in ks]
+    ks = check_numbers(ks)
     if not ks or sorted(set(ks)) != ks:
         raise ValueError(f"ks is {ks}; give increasing numbers of modules.")
     check_positive(learning_rate, "learning_rate")
@@ -177,6 +177,13 @@ def choose_k(
         modules,
         outputs,
     )
+
+
+def check_numbers(ks: object) -> list[int]:
+    """Return the numbers of modules to try, or raise `ValueError` unless they are a sequence."""
+    if not isinstance(ks, Iterable):
+        raise ValueError(f"ks is {ks!r}; pass the numbers of modules to try, such as ks=(1, 2, 3).")
+    return [check_integer(k, "ks", minimum=1) for k in ks]
 
 
 def stacked(runs: Trajectory) -> Trajectory:

@@ -8,7 +8,7 @@ import numpy as np
 
 from gdln_jax._checks import check_keys, listed
 from gdln_jax._data.gated import GatedData
-from gdln_jax._data.state import read_arrays
+from gdln_jax._data.state import READABLE, check_file, read_arrays
 
 _TABLES = (".csv", ".tsv")
 _SETS = (".nc", ".h5")
@@ -38,16 +38,16 @@ def read_data(
     Raises:
         ValueError: columns or arrays that are not there, inputs that are text, missing values.
     """
-    if isinstance(source, str | Path) and Path(source).suffix in (*_TABLES, *_SETS):
-        source = _opened(Path(source).expanduser())
+    if isinstance(source, str | Path):
+        path = Path(source).expanduser()
+        check_file(path, (*_TABLES, *_SETS, *READABLE))
+        source = _opened(path) if path.suffix in (*_TABLES, *_SETS) else path
     if hasattr(source, "columns") and hasattr(source, "iloc"):
         return _of_table(source, target, inputs, one_hot)
     return _of_arrays(source, target, inputs, one_hot)
 
 
 def _opened(path: Path) -> Any:
-    if not path.is_file():
-        raise ValueError(f"there is no file {path}.")
     try:
         if path.suffix in _SETS:
             import xarray as xr
