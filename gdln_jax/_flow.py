@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from gdln_jax._checks import check_positive_if_known
+from gdln_jax._checks import answering, check_positive_if_known
 from gdln_jax._checks.types import ArrayLike, Loss, Measure, Model, PerEdge, Times, Tolerance
 from gdln_jax._data.boundary import check_model
 from gdln_jax._data.schedule import Schedule, at_time
@@ -39,6 +39,7 @@ from gdln_jax._solution import (
 )
 
 
+@answering
 def gradient_flow(
     model: Model,
     data: object,

@@ -389,7 +389,7 @@ def warn_of_plateau(
         f"nothing was learned: the loss went from {known[0]:.6g} to {known[-1]:.6g}, and a network "
         f"that predicts 0 has {nothing:.6g}. {why}.",
         PlateauWarning,
-        stacklevel=3,
+        stacklevel=4,  # past `answering`
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from gdln_jax._checks import check_integer, is_concrete
+from gdln_jax._checks import answering, check_integer, is_concrete
 from gdln_jax._checks.types import ArrayLike, Loss, Measure, Model, PRNGKeyArray
 from gdln_jax._data.boundary import check_model, check_random_key
 from gdln_jax._data.gated import GatedData
@@ -117,6 +117,7 @@ def _check_above_zero(values: ArrayLike, name: str, or_zero: bool = False) -> No
             )
 
 
+@answering
 def train(
     model: Model,
     data: object,
@@ -343,7 +344,7 @@ def _warn_of_lost_updates(
             f"of floating-point numbers beside the weights, so training may never start. Remedy: "
             f"{raise_precision}.",
             LostUpdatesWarning,
-            stacklevel=3,
+            stacklevel=4,  # past `answering`
         )
 
 

@@ -265,6 +265,16 @@ MISTAKES = {
         "PlateauWarning",
         ("No weight moved", "freezes every edge"),
     ),
+    "optimiser with an s": (
+        "gdln.train(net, data, optimiser=sgd, steps=3)",
+        "TypeError",
+        ("unexpected keyword argument 'optimiser'", "did you mean 'optimizer'"),
+    ),
+    "optimiser by position": (
+        "gdln.train(net, data, sgd, 3)",
+        "TypeError",
+        ("takes 2 positional arguments but 4 were given", "by name, optimizer=, steps="),
+    ),
     "times before strengths": (
         "reduction.solve(np.linspace(0.0, 1.0, 5), 0.05)",
         "ValueError",

@@ -15,6 +15,7 @@ from gdln_jax._checks.arguments import instead as instead
 from gdln_jax._checks.arguments import is_concrete as is_concrete
 from gdln_jax._checks.arguments import listed as listed
 from gdln_jax._checks.names import Suggesting as Suggesting
+from gdln_jax._checks.names import answering as answering
 from gdln_jax._checks.names import missing as missing
 from gdln_jax._checks.names import namespace as namespace
 from gdln_jax._checks.names import suggest as suggest

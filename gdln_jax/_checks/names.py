@@ -1,10 +1,15 @@
 """Misspelt names: what was probably meant, for arguments, attributes and namespaces alike."""
 
 import difflib
+import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType, ModuleType
-from typing import ClassVar
+from typing import ClassVar, ParamSpec, TypeVar
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
@@ -12,6 +17,34 @@ def suggest(word: str, known: Iterable[str]) -> str:
     names = {str(k).lower(): str(k) for k in known}
     close = [names[k] for k in difflib.get_close_matches(str(word).lower(), names, n=1)]
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def answering(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Answer keywords that a function does not have, and keywords given by position, by name.
+
+    Adds a frame: a warning of the function's that names its caller needs one more `stacklevel`.
+    """
+    parameters = inspect.signature(function).parameters
+    by_name = [k for k, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
+    places = len(parameters) - len(by_name)
+
+    @functools.wraps(function)
+    def answered(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+        for word in kwargs:
+            if word not in parameters:
+                raise TypeError(
+                    f"{function.__name__}() got an unexpected keyword argument {word!r}"
+                    f"{suggest(word, parameters)}"
+                )
+        if len(args) > places:
+            wanted = ", ".join(f"{name}=" for name in by_name[: len(args) - places])
+            raise TypeError(
+                f"{function.__name__}() takes {places} positional arguments but {len(args)} were "
+                f"given: write the others by name, {wanted}"
+            )
+        return function(*args, **kwargs)
+
+    return answered
 
 
 class Suggesting:
