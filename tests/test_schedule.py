@@ -256,6 +256,10 @@ class TestChangePoints:
         )
         grouped = gdln.relu.coactivation(net, x, groups=np.array([0, 0, 1, 1]))
         np.testing.assert_allclose(grouped, np.full((2, 2), 0.25), atol=1e-15)
+        # At a tenth of its largest pre-activation a unit is off: the third example is on for none.
+        near = np.array([[1.0], [-1.0], [0.05], [-1.0]])
+        clear = gdln.relu.coactivation(net, near, threshold=0.1)
+        np.testing.assert_array_equal(np.diag(clear) > 0, [True, True, False, True])
 
     def test_refusals(self):
         change = gdln.relu.change_points
