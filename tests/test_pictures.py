@@ -2,7 +2,9 @@
 
 import itertools
 
+import drawn_text
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import small_runs
@@ -10,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.text import Annotation
+from matplotlib.path import Path
+from matplotlib.transforms import Bbox
 from small_runs import ITEMS, START, STEPS, TS
 
 import gdln_jax as gdln
@@ -142,8 +145,11 @@ def test_modes_take_every_run(system, runs, kind):
 def test_modes_of_several_pathways_and_their_theory(system, runs):
     _, reduction = system
     ax = plot.modes(runs["flow"], reduction)
-    names = [f"x→{h}→y, mode {m}" for h in ("h1", "h2") for m in (1, 2)]
-    assert [text.get_text() for text in labels(ax).texts] == names
+    assert [text.get_text() for text in labels(ax).texts] == ["mode 1", "mode 2"] * 2
+    legend = ax.get_legend()
+    assert legend is not None
+    columns = ["network", "x→h1→y", "theory", "x→h2→y"]  # two rows
+    assert [text.get_text() for text in legend.texts] == columns
     dashed = theory_lines(ax)
     known = runs["solve"].pathways()
     for k, (h, m) in enumerate(itertools.product(("h1", "h2"), (0, 1))):
@@ -151,6 +157,38 @@ def test_modes_of_several_pathways_and_their_theory(system, runs):
         assert to_hex(dashed[k].get_color()) == "#000000"
     colours = [to_hex(text.get_color()) for text in labels(ax).texts]
     assert colours == [plot.COLOURS[c].lower() for c in ("trained", "trained", *["untrained"] * 2)]
+
+
+def test_long_names_of_pathways_leave_the_axes_most_of_the_figure():
+    grown = np.linspace(0, 1, 5)[:, None] * np.array([3.0, 2.0, 1.0, 0.5])
+    names = ("odor->hippocampus->report", "odor->report", "sound->hippocampus->report")
+    strengths = np.arange(1, 4)[:, None, None] * grown
+    paths = tuple(tuple(name.split("->")) for name in names)
+    path = gdln.Pathways(jnp.arange(5), jnp.asarray(strengths), None, names, paths, "solved")
+    ax = plot.modes(path)
+    figure = drawn(ax)
+    assert drawn_text.faults(figure) == []
+    assert_apart(ax)
+    assert ax.bbox.width > 0.6 * figure.bbox.width
+    assert ax.bbox.height > 120
+    legend = ax.get_legend()
+    assert legend is not None
+    for line, text, name, colour in zip(
+        legend.get_lines(), legend.texts, names, labels(ax).texts[::4], strict=True
+    ):
+        assert text.get_text() == name.replace("->", "→")
+        assert to_hex(line.get_color()) == to_hex(colour.get_color())
+    assert plot.modes(path, labels=[str(k) for k in range(12)]).get_legend() is None
+
+
+def test_modes_look_at_clocks_before_they_read_networks(system, runs, monkeypatch):
+    def read(*_):
+        raise AssertionError("networks were read")
+
+    monkeypatch.setattr(gdln.Reduction, "pathways", read)
+    for one, other in (("train", "solve"), ("flow", "train")):
+        with pytest.raises(ValueError, match="counts steps and the"):
+            plot.modes(runs[one], runs[other], reduction=system[1])
 
 
 def test_modes_of_arrays_with_names_of_their_own():
@@ -212,15 +250,95 @@ def test_differentiation_shows_map_tree_and_times():
     plane, tree = plot.differentiation((t, tree_of_four(t)), ITEMS)
     assert_apart(plane)
     assert [text.get_text() for text in labels(plane).texts] == list(ITEMS)
-    assert [text.get_text() for text in tree.texts] == ["2", "6"]
-    assert [text.xy[0] for text in tree.texts if isinstance(text, Annotation)] == pytest.approx(
-        [2.0, 6.0], abs=1e-6
-    )
+    assert {text.get_text() for text in labels(tree).texts} == {"2", "6"}
+    assert np.sort(labels(tree).points[:, 0]) == pytest.approx([2.0, 6.0], abs=1e-6)
     assert {text.get_text() for text in tree.get_yticklabels()} == set(ITEMS)
     assert tree.get_xlabel() == "time $t/\\tau$"
     assert tree.get_xlim() == (0, 8)
     # Items come apart from one point: the mean is taken out at each time.
     assert all(abs(curve(line)[0, 0]) < 1e-6 for line in plane.lines[:4])
+
+
+PLACES = ("kitchen", "bathroom", "garden", "garage")
+PLACES_BY = tuple(f"{place} ({sense})" for sense in ("odor", "sound") for place in PLACES)
+
+
+def places_out_of_order():
+    """Steps, and eight places of which those smelt come apart before the groups they are in."""
+    t = np.arange(0, 801, 10)
+    first, second = np.tile([1.0, 1, -1, -1], 2), np.tile([1.0, -1, -1, 1], 2)
+    size = np.repeat([[0.33, 0.1], [0.58, 0.25]], 4, axis=0)
+    sides, smelt, heard = (1 / (1 + np.exp(-(t - when) / 15)) for when in (166, 77.5, 414))
+    points = np.zeros((len(t), 8, 2))
+    points[:, :, 0] = sides[:, None] * first * size[:, 0]
+    points[:, :4, 1] = smelt[:, None] * (second * size[:, 1])[:4]
+    points[:, 4:, 1] = heard[:, None] * (second * size[:, 1])[4:]
+    return t, points
+
+
+def places_at_one_point():
+    """Times, and eight places in pairs at one point of the map."""
+    t = np.linspace(0, 40, 81)
+    tree = np.array([[3.0, 2, 0, 1, 0, 0, 0], [3, 2, 0, 0, 1, 0, 0]])
+    tree = np.concatenate([tree, tree[:, [0, 2, 1, 5, 6, 3, 4]]])
+    parts = [
+        tree * (np.arange(7) == 0),
+        tree * (np.isin(np.arange(7), [1, 2])),
+        tree * (np.arange(7) > 2),
+    ]
+    smelt, heard = (
+        sum(
+            (1 / (1 + np.exp(-(t - when) / 0.4)))[:, None, None] * part
+            for when, part in zip(times, parts, strict=True)
+        )
+        for times in ((2.0, 3.5, 5.1), (3.0, 11.4, 29.5))
+    )
+    return t, np.concatenate([smelt, heard * np.array([0.5, 0.5, 0.5, 0.4, 0.4, 0.4, 0.4])], axis=1)
+
+
+def passed(line: np.ndarray, box: Bbox) -> bool:
+    """Whether a line (n, 2) in pixels passes a box."""
+    return any(Path(pair).intersects_bbox(box) for pair in itertools.pairwise(line))
+
+
+@pytest.mark.parametrize("places", [places_out_of_order, places_at_one_point])
+def test_names_and_times_stand_clear_of_points_and_branches(places):
+    plane, tree = plot.differentiation(places(), PLACES_BY)
+    figure = drawn(plane)
+    assert drawn_text.faults(figure) == []
+    point = figure.dpi / 72
+    for ax in (plane, tree):
+        assert_apart(ax)
+        boxes = [text.get_window_extent().padded(-0.5 * point) for text in labels(ax).texts]
+        dots = ax.transData.transform(labels(ax).points)
+        for k, line in enumerate(labels(ax).lines):
+            leader = np.asarray(line.get_xydata(), float)
+            assert not any(passed(leader, box) for box in boxes)
+            far = [dot for dot in dots if np.linalg.norm(dot - dots[k]) > 5 * point]
+            assert not any(passed(leader, Bbox([dot, dot]).padded(point)) for dot in far)
+        if ax is tree:
+            branches = [tree.transData.transform(curve(line)) for line in tree.lines]
+            assert not any(passed(one, box) for one in branches for box in boxes)
+
+
+def test_the_tree_is_in_the_order_of_its_axis_and_times_are_where_they_are_written():
+    t, points = places_out_of_order()
+    _, tree = plot.differentiation((t, points), PLACES_BY)
+    _, times = split_times(t, points)
+    written = labels(tree)
+    assert [float(text.get_text()) for text in written.texts] == pytest.approx(
+        written.points[:, 0], rel=5e-3
+    )
+    np.testing.assert_allclose(np.sort(written.points[:, 0]), np.sort(times))
+    dotted = [curve(line) for line in tree.lines if line.get_linestyle() == ":"]
+    assert sorted(line[0, 0] for line in dotted) == pytest.approx(
+        [77.5, 77.5, *np.sort(times)[3:5]], abs=0.1
+    )
+    assert all(line[0, 0] < line[1, 0] for line in dotted)
+    # Solid branches lead from left to right only.
+    assert all(
+        curve(line)[0, 0] <= curve(line)[1, 0] for line in tree.lines if line.get_linestyle() == "-"
+    )
 
 
 @pytest.mark.parametrize("kind", ["flow", "train", "solve"])

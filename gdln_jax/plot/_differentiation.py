@@ -35,8 +35,10 @@ def differentiation(
     Left: representations less their mean over items, on the two leading principal axes of all
     times together; each item's way and where it ends. Right: the tree that average linkage makes of
     the last representations. A branch divides at the time at which the distance between the centres
-    of its two parts has reached half of its last value, and the time is written there. Parts are
-    not divided if they end closer together than a tenth of the largest such distance.
+    of its two parts has reached half of its last value, and the time is written there. The parts of
+    a group may come apart before the group does from the rest: a dot marks that time, and a dotted
+    line leads from it to the branch, which divides where the group begins. Parts are not divided if
+    they end closer together than a tenth of the largest such distance.
 
     Args:
         run: of `gradient_flow` or `train` with its models, of `solve` with its `reduction`, or a
@@ -70,7 +72,8 @@ def split_times(
 ) -> tuple[Float[np.ndarray, "merge 4"], Float[np.ndarray, " merge"]]:
     """Return the tree of the last representations, as SciPy's linkage, and each split's time.
 
-    A split's time is inf where its parts end together.
+    Each split has the time of its own two parts, which may be earlier than that of a larger group;
+    inf where its parts end together.
     """
     linkage = hierarchy.linkage(points[-1], "average")
     count = points.shape[1]
@@ -210,7 +213,7 @@ def _map(ax: Axes, points: np.ndarray, names: Sequence[str]) -> None:
     for k in range(len(names)):
         ax.plot(*places[:, k].T, color=COLOURS["faint"], linewidth=1.0)
     ax.plot(*places[-1].T, "o", color=COLOURS["trained"], markersize=3.5, zorder=3)
-    PointLabels(ax, places[-1], names, ["black"] * len(names), avoid=places.reshape(-1, 2))
+    PointLabels(ax, places[-1], names, ["black"] * len(names), avoid=list(places.swapaxes(0, 1)))
     reach = 1.4 * (float(np.abs(places).max()) or 1.0)
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
     ax.set_xlabel(f"principal axis 1 ({share[0]:.0%})")
@@ -224,28 +227,31 @@ def _tree(ax: Axes, t: np.ndarray, points: np.ndarray, names: Sequence[str]) -> 
     height = {int(leaf): float(count - 1 - k) for k, leaf in enumerate(order)}
     for k, (left, right, *_) in enumerate(linkage.astype(int)):
         height[count + k] = (height[left] + height[right]) / 2
-    look = {"color": COLOURS["trained"], "linewidth": 1.3, "solid_capstyle": "projecting"}
     # From the trunk outwards: no branch divides before the one that it is a part of.
     starts = {count + len(linkage) - 1: float(t[0])}
-    texts = []
+    branches, early = [], []
     for k in reversed(range(len(linkage))):
         start, here = starts[count + k], height[count + k]
-        split = min(max(start, float(times[k])), end)
-        ax.plot([start, split], [here, here], **look)
+        fork = min(max(start, float(times[k])), end)
         children = [int(child) for child in linkage[k, :2]]
-        ax.plot([split, split], [height[child] for child in children], **look)
-        starts.update(dict.fromkeys(children, split))
-        if np.isfinite(times[k]):
-            texts.append((split, here, f"{times[k]:.3g}"))
-    for leaf in range(count):
-        ax.plot([starts[leaf], end], [height[leaf]] * 2, **look)
-    # Inside the fork nothing else is drawn, to the end of the axes.
-    for x, y, text in texts:
-        late = end - x < 0.12 * (end - float(t[0]))
-        shift, side = (-3, "right") if late else (3, "left")
-        ax.annotate(
-            text, (x, y), (shift, 0), textcoords="offset points", ha=side, va="center", fontsize=7
-        )
+        branches.append(np.array([[start, here], [fork, here]]))
+        branches.append(np.array([[fork, height[child]] for child in children]))
+        starts.update(dict.fromkeys(children, fork))
+        if times[k] < fork:
+            early.append(np.array([[times[k], here], [fork, here]]))
+    branches += [
+        np.array([[starts[leaf], height[leaf]], [end, height[leaf]]]) for leaf in range(count)
+    ]
+    colour = COLOURS["trained"]
+    for branch in branches:
+        ax.plot(*branch.T, color=colour, linewidth=1.3, solid_capstyle="projecting")
+    for branch in early:
+        ax.plot(*branch.T, ":o", color=colour, linewidth=1.0, markersize=3, markevery=[0])
+    there = [k for k in range(len(linkage)) if np.isfinite(times[k])]
+    if there:
+        marks = np.array([[times[k], height[count + k]] for k in there])
+        texts = [f"{times[k]:.3g}" for k in there]
+        PointLabels(ax, marks, texts, ["black"] * len(texts), avoid=[*branches, *early])
     steps = np.issubdtype(t.dtype, np.integer)
     ax.set(xlim=(t[0], end), ylim=(-0.6, count - 0.4), xlabel=STEP if steps else TIME)
     ax.yaxis.tick_right()

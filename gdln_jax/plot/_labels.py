@@ -18,7 +18,9 @@ from gdln_jax.plot._types import Colour
 # and beyond which distance a point's name has such a line.
 _SIZE, _APART, _ASIDE, _NEAR = 7.0, 4.0, 11.0, 8.0
 # Directions from a point in which its name is tried, in 16ths of a turn: level ones first.
-_TURNS = (0, 2, -2, 4, -4, 6, -6, 8, 1, -1, 3, -3, 5, -5, 7, -7)
+_TURNS = (0, 2, -2, 4, -4, 6, -6, 8, 1, -1, 3, -3, 5, -5, 7, -7, 3.5, -3.5, 4.5, -4.5)
+# Points: distances at which a point's name is tried.
+_DISTANCES = (_APART, 8.0, 13.0, 20.0, 28.0, 38.0)
 # Lines of text are this much higher than their letters.
 _LEADING = 1.12
 
@@ -125,7 +127,7 @@ def label_ends(ax: Axes) -> Axes:
 class PointLabels(_Labels):
     """Names of points in a plane, each beside its own and on no other name or point.
 
-    `avoid` (n, 2): further points, in the units of the data, that should stay visible.
+    `avoid`: lines (n, 2), in the units of the data, that should stay visible.
     """
 
     def __init__(
@@ -134,35 +136,53 @@ class PointLabels(_Labels):
         points: np.ndarray,
         texts: Sequence[str],
         colours: Sequence[Colour],
-        avoid: np.ndarray,
+        avoid: Sequence[np.ndarray],
     ):
         super().__init__(ax, points, texts, colours)
         self.avoid = avoid
 
     def place(self, renderer: RendererBase) -> None:
-        """To the right if that is free, else around, else farther away with a line to the point."""
+        """To the right if that is free, else around, else farther away with a line to the point.
+
+        Such a line passes no other name and no other point, and later names keep off it.
+        """
         assert self.axes is not None
         unit, points = _point(renderer), self._pixels()
-        ways = self.axes.transData.transform(self.avoid)
-        taken: list[Bbox] = []
-        dots = [Bbox.from_extents(*(p - 2 * unit), *(p + 2 * unit)) for p in points]
-        for text, line, point in zip(self.texts, self.lines, points, strict=True):
+        ways = np.concatenate([_dense(self.axes.transData.transform(one)) for one in self.avoid])
+        leaders = np.zeros((0, 2))
+        # Corners (box, 2, 2) of all points, and of the names that have been placed.
+        dots = np.stack([points - 2 * unit, points + 2 * unit], axis=1)
+        taken = dots[:0]
+        for k, (text, line) in enumerate(zip(self.texts, self.lines, strict=True)):
+            point = points[k]
             text.set(ha="left", position=(0.0, 0.0))
             size = text.get_window_extent(renderer)
-            spots = [
-                (away, _beside(point, size.width, size.height, away * unit, angle))
-                for away in (_APART, 8.0, 13.0, 20.0, 28.0, 38.0)
-                for angle in np.pi / 8 * np.array(_TURNS)
-            ]
-            free = [spot for spot in spots if not any(map(spot[1].overlaps, (*taken, *dots)))]
-            within = [spot for spot in free if _contains(self.axes.bbox, spot[1])]
-            clear = [spot for spot in within if not _inside(ways, spot[1]).any()]
-            straight = [spot for spot in clear if not _crosses(point, spot[1], taken)]
-            away, box = [*straight, *clear, *within, *free, *spots][0]
-            taken.append(box)
+            others = np.concatenate([taken, dots[~_meets(dots, dots[k, 0], dots[k, 1])]])
+            solid = np.concatenate([taken, dots])
+            best = (np.inf, 0.0, size, leaders[:0])
+            for away, angle in itertools.product(_DISTANCES, np.pi / 8 * np.array(_TURNS)):
+                box = _beside(point, size.width, size.height, away * unit, angle)
+                near = np.clip(point, *(box.padded(unit).get_points()))
+                leader = _dense(np.array([point, near]))
+                leader = leader if away > _NEAR else leader[:0]
+                # The worst first: a fault outweighs all that follow.
+                faults = (
+                    _meets(solid, np.asarray(box.min), np.asarray(box.max)).any(),
+                    any(_inside(leader, Bbox(other)).any() for other in others if len(leader)),
+                    _inside(leaders, box).any(),
+                    not _contains(self.axes.bbox, box),
+                    _inside(ways, box).any(),
+                )
+                cost = sum(2.0 ** (4 - k) for k, fault in enumerate(faults) if fault)
+                if cost < best[0]:
+                    best = (cost, away, box, leader)
+                if not cost:
+                    break
+            _, away, box, leader = best
+            taken = np.concatenate([taken, [[box.min, box.max]]])
+            leaders = np.concatenate([leaders, leader])
             text.set_position((box.x0, (box.y0 + box.y1) / 2))
-            near = np.clip(point, box.min, box.max)
-            line.set_data(*(zip(point, near, strict=True) if away > _NEAR else ([], [])))
+            line.set_data(*(leader[[0, -1]].T if len(leader) else ([], [])))
 
 
 def _point(renderer: RendererBase) -> float:
@@ -174,15 +194,20 @@ def _contains(outer: BboxBase, box: Bbox) -> bool:
     return bool(np.all(box.min >= outer.min) and np.all(box.max <= outer.max))
 
 
+def _meets(corners: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Which boxes (n, 2, 2) overlap with the box between two corners."""
+    return np.all((corners[:, 0] <= high) & (corners[:, 1] >= low), axis=1)
+
+
 def _inside(points: np.ndarray, box: Bbox) -> np.ndarray:
     return np.all((points > box.min) & (points < box.max), axis=1)
 
 
-def _crosses(point: np.ndarray, box: Bbox, taken: Sequence[Bbox]) -> bool:
-    """Whether the line from a point to its box passes one of the others."""
-    near = np.clip(point, box.min, box.max)
-    line = point + np.linspace(0, 1, 20)[:, None] * (near - point)
-    return any(_inside(line, other).any() for other in taken)
+def _dense(line: np.ndarray) -> np.ndarray:
+    """Points along a line (n, 2) in pixels, at most 2 apart."""
+    far = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(line, axis=0), axis=1))])
+    at = np.linspace(0.0, far[-1], int(far[-1] / 2) + 2)
+    return np.stack([np.interp(at, far, line[:, 0]), np.interp(at, far, line[:, 1])], axis=1)
 
 
 def _beside(point: np.ndarray, width: float, height: float, away: float, angle: float) -> Bbox:

@@ -1,6 +1,6 @@
 """Pictures of runs in one call: losses, and strengths of modes, with their theory."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -21,6 +21,9 @@ from gdln_jax.plot._runs import (
 )
 from gdln_jax.plot._style import COLOURS, mode_colours, style
 from gdln_jax.plot._types import Colour
+
+# Height of a legend's row in inches, and the length of names of which two stand in one row.
+_ROW, _SHORT = 0.15, 12
 
 
 def learning(
@@ -90,7 +93,8 @@ def modes(
 ) -> Axes:
     """Draw the strengths of modes over time, each named at its end, with the theory on top.
 
-    Colours stand for modes where there is one pathway, else for pathways.
+    Colours stand for modes where there is one pathway, else for pathways. With several of both, a
+    legend names the pathways and the ends the modes.
 
     Args:
         run: what `gradient_flow`, `train` or `solve` returned, one run or a batch; the data set of
@@ -100,7 +104,7 @@ def modes(
             one gradient flow with tau = 1.
         reduction: in whose frames networks are read; default `theory` if that is one.
         pathway: name of the one to draw, such as "x->h->y"; default all.
-        labels: of the curves, instead of "mode 1", ...
+        labels: of the curves, instead of "mode 1", ..., and of the legend of pathways.
         ax, band: as for `learning`.
 
     Raises:
@@ -111,6 +115,7 @@ def modes(
         if isinstance(theory, Reduction):
             reduction = theory if reduction is None else reduction
             theory = solved_from_start(theory, run)
+        check_clock(run, theory)
         curves = pathways_of(run, "run", reduction, pathway)
         known = {} if theory is None else pathways_of(theory, "theory", reduction, pathway)
         if (
@@ -119,8 +124,10 @@ def modes(
         ):
             name = next(iter(curves))[0]  # arrays have no names of pathways
             known = {(name, m): value for (_, m), value in known.items()}
-        ax = axes_of(ax)
         names = _names(list(curves), labels)
+        paths = _paths(curves) if labels is None else {}
+        # The default figure grows with its legend, so that the axes keep their height.
+        ax = axes_of(ax, 2.4 + _ROW * len(paths) / _columns(paths))
         ends = []
         for name, shade, (key, one) in zip(
             names, _shades(list(curves)), curves.items(), strict=True
@@ -129,15 +136,17 @@ def modes(
             runs(ax, one.t, one.values, colour=shade, band=band, **wide)
             if theory is not None:
                 if key not in known:
-                    raise ValueError(f"theory has no {name!r} of the run.")
+                    raise ValueError(
+                        f"theory has no {' '.join((key[0], name)).strip()!r} of the run."
+                    )
                 check_clock(one, known[key])
                 for row in known[key].values:
                     curve(ax, known[key].t, row, theory=True)
             ends.append((name, one, shade))
         frame(ax, ends[0][1].t, None, "mode strength" if len(names) > 1 else "strength")
         _name_ends(ax, ends)
-        if theory is not None:
-            _legend(ax, ends[0][1].kind, "#606060")
+        if theory is not None or paths:
+            _legend(ax, None if theory is None else ends[0][1].kind, "#606060", paths)
         return ax
 
 
@@ -160,12 +169,22 @@ def _names(keys: Sequence[tuple[str, int]], labels: Sequence[str] | None) -> lis
             raise ValueError(f"labels has {len(labels)} entries for {len(keys)} curves.")
         return [str(label) for label in labels]
     pathways, modes = {pathway for pathway, _ in keys}, {mode for _, mode in keys}
-    if len(pathways) == 1:
-        return [f"mode {mode + 1}" for _, mode in keys]
-    names = [pathway.replace("->", "→") for pathway, _ in keys]
-    if len(modes) == 1:
-        return names
-    return [f"{name}, mode {mode + 1}" for name, (_, mode) in zip(names, keys, strict=True)]
+    if len(pathways) > 1 and len(modes) == 1:
+        return [pathway.replace("->", "→") for pathway, _ in keys]
+    return [f"mode {mode + 1}" for _, mode in keys]
+
+
+def _paths(curves: Mapping[tuple[str, int], Curve]) -> dict[str, Colour]:
+    """Colours by pathway where a legend has to name them: several, of several modes."""
+    if len({pathway for pathway, _ in curves}) == 1 or len({mode for _, mode in curves}) == 1:
+        return {}
+    shades = zip(curves, _shades(list(curves)), strict=True)
+    return {pathway.replace("->", "→"): shade for (pathway, _), shade in shades}
+
+
+def _columns(paths: Collection[str]) -> int:
+    """Columns of the legend: two names of this length fit above axes of the default width."""
+    return 2 if max(map(len, paths), default=0) <= _SHORT else 1
 
 
 def _name_ends(ax: Axes, ends: Sequence[tuple[str, Curve, Colour]]) -> None:
@@ -179,9 +198,22 @@ def _name_ends(ax: Axes, ends: Sequence[tuple[str, Curve, Colour]]) -> None:
     EndLabels(ax, np.array(points, float), names, colours)
 
 
-def _legend(ax: Axes, kind: str, colour: Colour) -> None:
-    """Above the axes: what is solid, and what is dashed."""
-    dashed = next(line for line in ax.lines if line.get_linestyle() == "--")
-    look = {"color": dashed.get_color(), "linestyle": dashed.get_linestyle(), "linewidth": 1.2}
-    handles = [Line2D([], [], color=colour, **UNDER), Line2D([], [], **look)]
-    legend_above(ax, handles=handles, labels=[kind, "theory"])
+def _legend(
+    ax: Axes, kind: str | None, colour: Colour, paths: Mapping[str, Colour] | None = None
+) -> None:
+    """Above the axes: what is solid, what is dashed, and which colour is which pathway.
+
+    `kind` is None where there is no theory.
+    """
+    entries: dict[str, Line2D] = {}
+    if kind is not None:
+        dashed = next(line for line in ax.lines if line.get_linestyle() == "--")
+        look = {"color": dashed.get_color(), "linestyle": dashed.get_linestyle(), "linewidth": 1.2}
+        entries[kind] = Line2D([], [], color=colour, **UNDER)
+        entries["theory"] = Line2D([], [], **look)
+    for name, shade in (paths or {}).items():
+        entries[name] = Line2D([], [], color=shade, **({} if kind is None else UNDER))
+    columns = _columns(paths or ())
+    # Legends fill columns; these are to be read in rows.
+    order = [name for k in range(columns) for name in list(entries)[k::columns]]
+    legend_above(ax, columns, handles=[entries[name] for name in order], labels=order)

@@ -124,7 +124,7 @@ def solved_from_start(reduction: Reduction, run: object) -> ReducedTrajectory:
     Raises:
         ValueError: other runs, whose theory has to be solved by the caller.
     """
-    if not isinstance(run, Trajectory) or run.losses.ndim != 1 or _counts_steps(run):
+    if not isinstance(run, Trajectory) or run.losses.ndim != 1 or _clock(run):
         raise ValueError(
             "theory is a Reduction, which is solved from the start of one gradient flow; here pass "
             "the solved theory, such as reduction.solve(b0, ts), or for training in steps "
@@ -137,15 +137,28 @@ def solved_from_start(reduction: Reduction, run: object) -> ReducedTrajectory:
     return reduction.solve(b0, run.ts)
 
 
-def check_clock(run: Curve, theory: Curve) -> None:
-    """Raise `ValueError` where one counts steps and the other has times."""
-    if run.steps != theory.steps:
-        steps, times = ("run", "theory") if run.steps else ("theory", "run")
+def check_clock(run: object, theory: object) -> None:
+    """Raise `ValueError` where one counts steps and the other has times.
+
+    A data set is not looked at, since only its variables say what its clock is.
+    """
+    clocks = [_clock(run), _clock(theory)]
+    if None not in clocks and clocks[0] != clocks[1]:
+        steps, times = ("run", "theory") if clocks[0] else ("theory", "run")
         raise ValueError(
             f"the {steps} counts steps and the {times} has times in units of tau: solve the "
             "theory in steps, reduction.train(b0, rule=optimizer, steps=steps), or pass pairs "
             "(t, values) with one clock."
         )
+
+
+def _clock(run: object) -> bool | None:
+    """Whether times count steps, where that can be read."""
+    if isinstance(run, Curve):
+        return run.steps
+    if isinstance(run, Solved | Pathways):
+        return np.issubdtype(np.asarray(run.ts).dtype, np.integer)
+    return np.issubdtype(np.asarray(run[0]).dtype, np.integer) if _is_pair(run) else None
 
 
 def networks_of(run: object, name: str, reduction: Reduction | None) -> tuple[GatedNetwork, bool]:
@@ -172,10 +185,14 @@ def networks_of(run: object, name: str, reduction: Reduction | None) -> tuple[Ga
     raise ValueError(_refusal(run, name, "networks"))
 
 
-def axes_of(ax: object) -> Axes:
-    """`ax`, or new axes of a column's width; `ValueError` for anything else."""
+def axes_of(ax: object, height: float = 2.4) -> Axes:
+    """`ax`, or new axes of a column's width and this height in inches.
+
+    Raises:
+        ValueError: for anything else.
+    """
     if ax is None:
-        return figure(SINGLE, 2.4).add_subplot()
+        return figure(SINGLE, height).add_subplot()
     if not isinstance(ax, Axes):
         raise ValueError(
             f"ax is a {type(ax).__name__}; pass one Axes of matplotlib, such as "
@@ -195,10 +212,6 @@ def _is_pair(run: object) -> TypeGuard[Sequence[ArrayLike]]:
 
 def _kind(run: Solved) -> str:
     return "network" if isinstance(run, Trajectory) else "reduction"
-
-
-def _counts_steps(run: Solved) -> bool:
-    return np.issubdtype(np.asarray(run.ts).dtype, np.integer)
 
 
 def _check_number(name: str, pathways: Sequence[str], modes: int) -> None:
