@@ -487,7 +487,7 @@ def test_a_run_goes_on_maps_over_rates_and_has_derivatives(reduced: dict[str, gd
     np.testing.assert_array_equal(rest.losses, whole.losses[5:])
     assert rest.ts[0] == 5
     assert rest.ts[-1] == 10
-    with pytest.raises(ValueError, match="another reduction or another rule"):
+    with pytest.raises(ValueError, match="another rule"):
         reduction.train(b0, rule=rules.sgd(0.1), steps=5, resume=half)
 
     def end(rate: Any) -> Any:
