@@ -138,7 +138,7 @@ bad = [
     (({"x": x}, [y]), {}, "targets must be a non-empty mapping"),
     (({"x": x}, {"y": y}), {"node_gates": [np.ones(4)]}, "node_gates must be a mapping"),
     (({"x": x}, {"y": y}), {"edge_gates": np.ones(4)}, "edge_gates must be a mapping"),
-    (({"x": x[0]}, {"y": y}), {}, "inputs['x'] has shape (2,); expected (examples, features): array"),
+    (({"x": x[0]}, {"y": y}), {}, "inputs['x'] has shape (2,); expected (examples, features): a"),
     (({"x": x}, {"y": y[:2]}), {}, "targets['y'] has 2 examples but inputs['x'] has 4"),
     (({"x": x}, {"y": y}), {"node_gates": {"h": "on"}}, "node_gates['h'] has dtype <U2"),
     (({"x": x}, {"y": y}), {"weights": "w"}, "weights has dtype <U1"),
