@@ -9,6 +9,9 @@ from matplotlib.figure import Figure
 from gdln_jax import recipes
 from gdln_jax.recipes import Recipe, Result
 
+# Endings of the files that the command writes for a recipe, sorted.
+WRITTEN = [".json", ".md", ".nc", ".pdf", ".png", ".txt"]
+
 
 @cache
 def quick(name: str, **values: Any) -> Result:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
+from recipe_runs import WRITTEN
 
 from gdln_jax import race
 
@@ -71,14 +72,7 @@ def test_the_command_writes_table_and_data_and_passes(gdln, tmp_path):
     assert done.exit_code == 0, done.output
     assert "12 claims 1 hold as stated, 9 under conditions, 2 nowhere" in done.stdout
     out = tmp_path / "out" / "claims"
-    assert sorted(p.suffix for p in out.iterdir()) == [
-        ".json",
-        ".md",
-        ".nc",
-        ".pdf",
-        ".png",
-        ".txt",
-    ]
+    assert sorted(p.suffix for p in out.iterdir()) == WRITTEN
     text = (out / "claims.md").read_text()
     assert text.count("What is true:") == text.count("Experiment:") == 12
     assert "nan" not in text

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 import xarray
+from recipe_runs import WRITTEN
 
 from gdln_jax import recipes
 from gdln_jax import rules as gdln_rules
@@ -58,14 +59,7 @@ def test_the_command_writes_everything_and_passes(gdln, rerun, tmp_path):
     assert "FAILED" not in done.stdout
     assert "E9" in done.stdout
     out = tmp_path / "out" / "routing"
-    assert sorted(p.suffix for p in out.iterdir()) == [
-        ".json",
-        ".md",
-        ".nc",
-        ".pdf",
-        ".png",
-        ".txt",
-    ]
+    assert sorted(p.suffix for p in out.iterdir()) == WRITTEN
     assert (out / "routing.png").stat().st_size < 400_000
     with xarray.open_dataset(out / "routing.nc", engine="h5netcdf") as data:
         assert data.attrs["base"] == "hierarchy of N Fig. 4c"

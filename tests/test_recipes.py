@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pytest
 import xarray
 from matplotlib.figure import Figure
+from recipe_runs import WRITTEN
 
 from gdln_jax import recipes
 
@@ -225,7 +226,7 @@ def test_a_result_without_checks_has_not_passed():
 def test_files(tmp_path):
     out = tmp_path / "a" / "b"
     paths = recipes.write(result(), out)
-    assert sorted(path.suffix for path in paths) == [".json", ".md", ".nc", ".pdf", ".png", ".txt"]
+    assert sorted(path.suffix for path in paths) == WRITTEN
     assert sorted(out.iterdir()) == sorted(paths)
     assert (out / "fake.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "fake.pdf").read_bytes().startswith(b"%PDF")

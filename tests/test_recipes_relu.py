@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from recipe_runs import WRITTEN
 
 from gdln_jax import SolveError, exact, recipes, relu, tasks
 from gdln_jax.recipes import OptionError, contexts, depth, more_contexts
@@ -205,9 +206,7 @@ def test_quick_sizes_pass_and_are_written(name: str, quick, tmp_path, monkeypatc
     assert told[0] >= 0
     assert told[-1] == 1
     assert result.passed, [check for check in result.checks if not check.passed]
-    assert sorted(p.suffix for p in recipes.write(result, tmp_path)) == [
-        ".json", ".md", ".nc", ".pdf", ".png", ".txt",
-    ]  # fmt: skip
+    assert sorted(p.suffix for p in recipes.write(result, tmp_path)) == WRITTEN
     assert (tmp_path / f"{name}.png").stat().st_size < 600_000
     record = json.loads((tmp_path / f"{name}.json").read_text())
     entry = recipes.CATALOGUE[name]

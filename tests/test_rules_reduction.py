@@ -477,6 +477,16 @@ def test_a_run_that_ends_in_a_saddle_of_the_network_says_so():
         reduction.train(b0, rule=rules.sgd(0.06), steps=3000, save_every=3000)
 
 
+@pytest.mark.parametrize("steps", [50, 60])
+def test_a_run_that_is_nearly_learned_is_no_saddle(steps: int):
+    # Its normal curvatures are +-(s - d a), which end with the gradient; warnings are errors here.
+    task = tasks.xor(width=8)
+    assert isinstance(task.data, gdln.GatedData)
+    reduction = gdln.reduce(task.graph, task.data)
+    run = reduction.train(np.sqrt(2e-4), rule=rules.sgd(0.4), steps=steps, save_every=steps)
+    assert 1e-9 < run.losses[-1] < 1e-5
+
+
 @pytest.mark.slow
 def test_a_run_goes_on_maps_over_rates_and_has_derivatives(reduced: dict[str, gdln.Reduction]):
     reduction, b0 = reduced["A"], system_a().b0

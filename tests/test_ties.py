@@ -303,6 +303,20 @@ class TestLearning:
         with pytest.raises(ValueError, match="'h1->h2', which is not a trainable parameter"):
             gdln.gradient_flow(small, data, [0.0, 1.0], tau={**tau, "h1->h2": 1.0})
 
+    def test_names_of_uses_and_of_frozen_arrays_are_answered(self, flip):
+        net, data = flip
+        for names, words in (
+            ({"h1->h2": None}, "that edge uses 'B', so name 'B'"),
+            ({"h1->y": None}, "'h1->y', which is frozen: nothing moves it"),
+        ):
+            rule = rules.by_edge(names, default=optax.sgd(0.1))
+            with pytest.raises(ValueError, match=words):
+                gdln.train(net, data, optimizer=rule, steps=1)
+        plain = Graph.chain([2, 3, 2])
+        given = {"x->h": np.ones((3, 2))}
+        with pytest.raises(ValueError, match=r"has none\. Declare what nothing may move"):
+            GatedNetwork.init(plain, init.normal(0.1), key=jax.random.key(0), frozen=given)
+
     def test_partition_for_loops_of_ones_own(self, flip):
         net, _ = flip
         moving, still = eqx.partition(net, net.trainable)

@@ -6,4 +6,5 @@ from gdln_jax._graph.graph import Graph as Graph
 from gdln_jax._graph.graph import Home as Home
 from gdln_jax._graph.graph import NodeClass as NodeClass
 from gdln_jax._graph.graph import Store as Store
+from gdln_jax._graph.naming import check_trainable as check_trainable
 from gdln_jax._graph.ties import Use as Use

@@ -15,7 +15,6 @@ from jaxtyping import Array, Float
 
 from gdln_jax._checks import (
     Instead,
-    check_keys,
     check_positive_if_known,
     is_concrete,
     listed,
@@ -23,7 +22,7 @@ from gdln_jax._checks import (
 )
 from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.arrays import ArrayMapping
-from gdln_jax._graph import Graph, Home
+from gdln_jax._graph import Graph, Home, check_trainable
 
 Stacks = tuple[Float[Array, "... _ _ _"], ...]
 _Array = TypeVar("_Array", Array, np.ndarray)
@@ -152,8 +151,7 @@ def per_parameter(
     Raises:
         ValueError: an unknown or missing parameter; a number that is not finite and above 0.
     """
-    kind = "a trainable parameter" if graph.tied else "an edge of the graph"
-    check_keys(values, graph.trainable, name, kind)
+    check_trainable(graph, values, name)
     for edge in graph.trainable:
         if edge not in values:
             raise ValueError(f"{name} lacks edge {edge!r}; give every edge a number above 0.")

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from gdln_jax._checks import check_keys, instead, is_concrete
+from gdln_jax._checks import check_keys, instead, is_concrete, listed
 from gdln_jax._checks.html import panel
 from gdln_jax._checks.types import PRNGKeyArray
 from gdln_jax._data.arrays import check_real, weight_array
@@ -158,6 +158,12 @@ class GatedNetwork(AbstractModel):
         net = cls(graph, init(graph, key))
         if frozen is None:
             return net
+        if not isinstance(frozen, Mapping) or not graph.frozen:
+            raise ValueError(
+                f"frozen is {frozen!r}; it maps the names of frozen parameters to their arrays, "
+                f"and the graph has {listed(graph.frozen) or 'none'}. Declare what nothing may "
+                'move in the graph, as in Graph(nodes, edges, frozen=["x->h"]).'
+            )
         check_keys(frozen, graph.frozen, "frozen", "a frozen parameter of the graph")
         return net.with_weights(frozen)
 

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from gdln_jax import Graph
-from gdln_jax._checks import check_keys
 from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.boundary import check_graph
+from gdln_jax._graph import check_trainable
 from gdln_jax._linalg import norm, quotient
 from gdln_jax._network.gated import GatedNetwork, check_network
 
@@ -208,8 +208,7 @@ def conserved(
         )
     if tau is None:
         tau = dict.fromkeys(graph.trainable, 1.0)
-    kind = "a trainable parameter" if graph.tied else "an edge of the graph"
-    check_keys(tau, graph.trainable, "tau", kind)
+    check_trainable(graph, tau, "tau")
     into, out = _sums(net, node, tau)
     return into - out
 

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, PyTree
 
-from gdln_jax._checks import check_keys
+from gdln_jax._graph import check_trainable
 from gdln_jax.rules._rows import Part, Rows, rows
 from gdln_jax.rules._rule import Optional, Rule, check_transformation, chosen_for, make_rule
 
@@ -126,8 +126,7 @@ def _groups(
     tree: PyTree, optimizers: Mapping[str, Optional], default: Optional | EllipsisType
 ) -> list[tuple[optax.GradientTransformationExtraArgs, _Group]]:
     """The optimisers in the order of their first edge, each with the rows it acts on."""
-    kind = "a trainable parameter" if tree.graph.tied else "an edge of the graph"
-    check_keys(optimizers, tree.graph.trainable, "by_edge", kind)
+    check_trainable(tree.graph, optimizers, "by_edge")
     table = rows(tree)
     chosen = [[chosen_for(name, optimizers, default) for name in row.names] for row in table]
     distinct = {id(one): one for stack in chosen for one in stack if one is not None}

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from gdln_jax._checks import check_keys
-from gdln_jax._graph import Graph
+from gdln_jax._graph import Graph, check_trainable
 from gdln_jax._linalg import root
 
 Tree = TypeVar("Tree")
@@ -97,8 +96,7 @@ def check_rates(tree: Any, learning_rate: Any) -> None:
     if not isinstance(learning_rate, Mapping):
         return
     graph = tree.graph
-    kind = "a trainable parameter" if graph.tied else "an edge of the graph"
-    check_keys(learning_rate, graph.trainable, "learning_rate", kind)
+    check_trainable(graph, learning_rate, "learning_rate")
     for name in sum(tree.names, ()) if isinstance(tree, Part) else graph.trainable:
         if name not in learning_rate:
             raise ValueError(

@@ -84,7 +84,7 @@ def cost(ax: Axes, values: xr.DataArray, label: str) -> None:
         ax.plot(width, here.sel(network=network), line, **look)
     ax.set(xlabel="width $N$", ylabel=label, xscale="log", yscale="log")
     low, high = np.log10(float(here.min())), np.log10(float(here.max()))
-    ax.set_ylim(10.0 ** np.floor(low), 10.0 ** np.ceil(high))
+    ax.set_ylim(10.0 ** np.floor(low), 10.0 ** np.ceil(high + 0.2))
     ax.set_xticks(width, [str(n) for n in width])
     ax.minorticks_off()
     plot.legend_above(ax, 2, **_CLOSE)

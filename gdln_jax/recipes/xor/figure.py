@@ -79,4 +79,4 @@ def losses(ax: Axes, data: xr.Dataset, numbers: Numbers) -> None:
         f"time to half:\nReLU {numbers['flow_time'] / tau:.2f}\n"
         f"closed form {numbers['predicted'] / tau:.2f}\n{numbers['late']:+.1%}, no fit"
     )
-    plot.corner_text(ax, text)
+    plot.corner_text(ax, text, "lower left")

@@ -94,7 +94,7 @@ def gated_networks(o: Options, t: np.ndarray) -> Variables:
     data, stacked = gdln.pack(task.graph, task.data), jax.tree.map(lambda a: a[None], net)
     descent = sim.descend(stacked, data, o.learning_rate, len(t) - 1, 1)
     rule = rules.sgd(o.learning_rate)
-    trained = reduction.train(np.sqrt(a0), rule=rule, steps=len(t) - 1, check_end=False)
+    trained = reduction.train(np.sqrt(a0), rule=rule, steps=len(t) - 1)
     return {
         "loss_gated": ("time", flow.losses, "loss, four-path network, gradient flow"),
         "loss_xnor": ("time", xnor.losses, "the same with N's printed target (E13)"),
