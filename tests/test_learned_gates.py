@@ -299,8 +299,11 @@ class TestLearnedGates:
 
         def holding(p, q):
             weights = {"x->p": eye, "x->q": eye, "p->y": p, "q->y": q}
-            model = gates.LearnedGates(GatedNetwork(graph, weights), ["p", "q"])
-            return [float(gates.retention(model, d)) for d in (one, other)]
+            net = GatedNetwork(graph, weights)
+            model = gates.LearnedGates(net, ["p", "q"])
+            held = [float(gates.retention(model, d)) for d in (one, other)]
+            assert held == [float(gates.retention(net, d, ["p", "q"])) for d in (one, other)]
+            return held
 
         np.testing.assert_allclose(holding(maps[0], 0.3 * maps[1]), [1, 1], atol=1e-12)
         np.testing.assert_allclose(holding(maps[0], 2 * maps[0]), [1, 0], atol=1e-12)
@@ -324,6 +327,8 @@ class TestLearnedGates:
         )
         with pytest.raises(ValueError, match="passes 'h1' and 'h2'"):
             gates.retention(model, GatedData({"x": np.eye(2)}, {"y": np.eye(2)}))
+        with pytest.raises(ValueError, match=r"LearnedGates with nodes \['h1'\]"):
+            gates.retention(model, GatedData({"x": np.eye(2)}, {"y": np.eye(2)}), ["h1"])
 
 
 class TestTasks:

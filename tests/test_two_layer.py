@@ -165,3 +165,85 @@ def test_refusals(key):
         exact.two_layer_flow(1.0, w1, w2, sigma, steps=0)
     unsound = jax.jit(exact.two_layer_flow)(1.0, w1.at[0, 0].add(0.1), w2, sigma)
     assert np.all(np.isnan(unsound))
+
+
+# shared/reference/beyond.json, sequences.two_layer_chained: W2 = (W1 W1^T + I/2)^(1/2).
+FIRST = np.array(
+    [
+        [-0.240579427576, -0.397307698688, -0.074508486629],
+        [0.12613357142, 0.340813959747, 0.032911919797],
+        [-0.165794196161, -0.235434106603, 0.22462373122],
+    ]
+)
+TASK_A = np.array([[1.0, 0.2, 0.0], [0.0, 0.7, 0.1], [0.3, 0.0, 0.4]])
+TASK_B = np.array([[0.1, -0.5, 0.2], [0.6, 0.3, 0.0], [0.0, 0.4, -0.8]])
+AFTER_A = [0.9823953792467196, 0.1938395786971389, 0.005937895591742961]  # rows of W2 W1
+AFTER_B = [0.1743445092134127, -0.4597863988168498, 0.19661306416608693]
+AFTER_ABA = [0.1969733330329513, 0.13971939721754018, -0.033398833642012155]
+
+
+def root(gram):
+    values, vectors = np.linalg.eigh(gram)
+    return (vectors * np.sqrt(values)) @ vectors.T
+
+
+def test_a_sequence_of_tasks_is_chained_through_q():
+    second = root(FIRST @ FIRST.T + np.eye(3) / 2)
+    ends, switches = np.array([3.0, 5.0, 6.0]), [3.0, 5.0]
+    got = exact.two_layer_sequence(ends, FIRST, second, [TASK_A, TASK_B, TASK_A], switches)
+    np.testing.assert_allclose(got[0][0], AFTER_A, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(got[1][0], AFTER_B, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(got[2][2], AFTER_ABA, rtol=0, atol=1e-9)
+    # W2 W1 alone does not say how learning goes on: from balanced factors of it B ends elsewhere.
+    u, s, vt = np.linalg.svd(got[0])
+    other = exact.two_layer_flow(2.0, (vt.T * np.sqrt(s)).T, u * np.sqrt(s), TASK_B)
+    assert np.abs(other - got[1]).max() == pytest.approx(0.47, abs=0.01)
+
+
+def test_tasks_may_differ_in_the_variance_of_their_inputs():
+    # One mode with b2^2 - b1^2 = 0.3 and d = v: the formula of one task, from each end.
+    tasks, ends = [(1.0, 1.0), (-0.4, 2.0), (0.7, 0.5)], np.array([2.0, 3.5, 5.5])
+    w1, w2 = 0.1, np.sqrt(0.31)
+    first, second, wanted = np.array([[w1]]), np.array([[w2]]), []
+    for (s, v), duration in zip(tasks, np.diff(ends, prepend=0.0), strict=True):
+        wanted.append(float(exact.unbalanced_mode(duration, s, v, w1, w2)))
+        w2 = np.sqrt((0.3 + np.hypot(0.3, 2 * wanted[-1])) / 2)
+        w1 = wanted[-1] / w2
+    sigmas, variances = [np.full((1, 1), s) for s, _ in tasks], [v for _, v in tasks]
+    got = exact.two_layer_sequence(
+        3 * ends, first, second, sigmas, 3 * ends[:2], 3.0, sigma_x=variances
+    )
+    np.testing.assert_allclose(np.ravel(got), wanted, rtol=0, atol=1e-9)
+
+
+def test_a_sequence_is_differentiable_in_its_switches():
+    # shared/reference/beyond.json, sequences.two_tasks: A, B, A on [0, 5], [5, 9], [9, 14].
+    weights = 0.1 * jnp.eye(2)
+    sigmas = jnp.stack([jnp.diag(jnp.array(s)) for s in ([1, 0.6], [0.2, 1.1], [1, 0.6])])
+
+    def modes(times, end):
+        return jnp.diag(exact.two_layer_sequence(end, weights, weights, sigmas, times))
+
+    at = jnp.array([5.0, 9.0]), 14.0
+    a, slope = jax.jvp(modes, at, (jnp.array([1.0, 0.0]), 0.0))
+    np.testing.assert_allclose(a, [0.9998550444492188, 0.600676650871011], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(slope, [1.4727386351382e-05, -2.57543085979713e-07], rtol=1e-6)
+    # All switches later by as much is A alone for longer: the term of B's velocity is missing.
+    _, without = jax.jvp(modes, at, (jnp.ones(2), 1.0))
+    assert np.all(np.abs(without / slope - 1) > 0.3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"times": [2.0, 1.0]}, "must increase from above 0"),
+        ({"times": [2.0]}, r"\(3, 1, 1\) and times \(1,\)"),
+        ({"sigma_x": [1.0, 2.0]}, r"sigma_x has shape \(2,\)"),
+        ({"sigma_x": 0.0}, "above 0"),
+        ({"w2": np.ones((2, 1))}, "hidden, in"),
+    ],
+)
+def test_what_is_no_sequence_is_refused(change, message):
+    given = {"ts": 1.0, "w1": np.eye(1), "w2": np.eye(1), "sigmas": np.ones((3, 1, 1))}
+    with pytest.raises(ValueError, match=message):
+        exact.two_layer_sequence(**{**given, "times": [1.0, 2.0], **change})

@@ -33,6 +33,7 @@ from gdln_jax.exact._tied import autoencoder_white as autoencoder_white
 from gdln_jax.exact._tied import ssl_mode as ssl_mode
 from gdln_jax.exact._tied import ssl_white as ssl_white
 from gdln_jax.exact._two_layer import two_layer_flow as two_layer_flow
+from gdln_jax.exact._two_layer_sequence import two_layer_sequence as two_layer_sequence
 from gdln_jax.exact._xor import margin_crossover as margin_crossover
 from gdln_jax.exact._xor import margin_loss as margin_loss
 from gdln_jax.exact._xor import margin_time as margin_time

@@ -12,6 +12,7 @@ whose solution for X = Q Q^T, which contains W2 W1, W1^T W1 and W2 W2^T, is
 
 import math
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -81,16 +82,16 @@ def two_layer_flow(
     dtype = jnp.result_type(t, w1, w2, sigma_yx, tau, sigma_x, 1.0)
     times = jnp.asarray(t, dtype)
     first, second, target = (jnp.asarray(x, dtype) for x in (w1, w2, sigma_yx))
-    _check_shapes(first, second, target)
+    check_shapes(first, second, target)
     check_tau(tau)
-    variance = _whitened_variance(sigma_x, first.shape[1], dtype)
+    variance = whitened_variance(sigma_x, first.shape[1], dtype)
     # W sqrt(variance) obeys the flow with Sigma^x = I.
     scale = jnp.sqrt(variance)
     first, second = first * scale, second * scale
-    lam, balanced = _balance(first, second, tol)
+    lam, balanced = balance(first, second, tol)
 
     fastest = jnp.hypot(jnp.linalg.norm(jax.lax.stop_gradient(target), 2), lam / 2)
-    count = _count(times, tau, fastest, dtype)
+    count = steps_for(times, tau, fastest, dtype)
     count = count if steps is None else check_integer(steps, "steps", minimum=1)
     product = _flow(times, first, second, target, lam, jnp.asarray(tau, dtype), count) / variance
     return jnp.where(balanced & (times >= 0)[..., None, None], product, jnp.nan)
@@ -107,23 +108,44 @@ def _flow(
     count: int,
 ) -> jax.Array:
     """Return W2 W1 at ``times`` for Sigma^x = I, in ``count`` steps."""
-    q = jnp.concatenate([w1.T, w2])
-    force = _force(sigma, lam)
-    frame, rates, parts = _frame(*(jax.lax.stop_gradient(x) for x in (sigma, lam)))
-    start = _coordinates(q, *parts)
-    # In value this is diag(rates) exactly, so that zeros stay zeros; its tangents are those of F.
-    turned = frame.T @ force @ frame
-    turned = jnp.diag(rates) + (turned - jax.lax.stop_gradient(turned))
-    fastest = jnp.max(jnp.abs(rates))
-    last = _folds(times.dtype) * count / jnp.where(fastest > 0, fastest, 1.0)
-    reached = jnp.minimum(scaled_time(times, tau), last)
+    phase = prepare(jnp.concatenate([w1.T, w2]), sigma, lam, count)
+    width = w1.shape[1]
 
     def at(time: jax.Array) -> jax.Array:
-        rows = frame @ _propagate(start, turned, time / count, count)
-        width = w1.shape[1]
+        rows = phase.at(time, count)
         return rows[width:] @ rows[:width].T
 
-    return jax.vmap(at)(reached.ravel()).reshape(*times.shape, *sigma.shape)
+    times = scaled_time(times, tau)
+    return jax.vmap(at)(times.ravel()).reshape(*times.shape, *sigma.shape)
+
+
+class Phase(NamedTuple):
+    """One task from one start: F and Q in the eigenbasis of F.
+
+    - `frame`: its vectors, in columns; `force`: F, and `start`: Q in it.
+    - `last`: the time beyond which the value there is returned.
+    """
+
+    frame: jax.Array
+    force: jax.Array
+    start: jax.Array
+    last: jax.Array
+
+    def at(self, time: jax.Array, count: int) -> jax.Array:
+        """Return Q at a time in units of tau, in ``count`` steps."""
+        step = jnp.minimum(time, self.last) / count
+        return self.frame @ _propagate(self.start, self.force, step, count)
+
+
+def prepare(q: jax.Array, sigma: jax.Array, lam: jax.Array, count: int) -> Phase:
+    """Return the task Sigma^yx with Sigma^x = I, from Q, for ``count`` steps."""
+    frame, rates, parts = _frame(*(jax.lax.stop_gradient(x) for x in (sigma, lam)))
+    # In value this is diag(rates) exactly, so that zeros stay zeros; its tangents are those of F.
+    turned = frame.T @ _force(sigma, lam) @ frame
+    turned = jnp.diag(rates) + (turned - jax.lax.stop_gradient(turned))
+    fastest = jnp.max(jnp.abs(rates))
+    last = _folds(sigma.dtype) * count / jnp.where(fastest > 0, fastest, 1.0)
+    return Phase(frame, turned, _coordinates(q, *parts), last)
 
 
 def _propagate(q: jax.Array, force: jax.Array, step: jax.Array, count: int) -> jax.Array:
@@ -199,7 +221,7 @@ def _coordinates(q: jax.Array, v: jax.Array, u: jax.Array, x: jax.Array, y: jax.
     return jnp.concatenate([growing, falling, first[pairs:], second[pairs:]])
 
 
-def _check_shapes(w1: jax.Array, w2: jax.Array, sigma: jax.Array) -> None:
+def check_shapes(w1: jax.Array, w2: jax.Array, sigma: jax.Array) -> None:
     shapes = [w1.shape, w2.shape, sigma.shape]
     fits = all(len(shape) == 2 for shape in shapes)
     if not fits or w2.shape[1] != w1.shape[0] or sigma.shape != (w2.shape[0], w1.shape[1]):
@@ -209,7 +231,7 @@ def _check_shapes(w1: jax.Array, w2: jax.Array, sigma: jax.Array) -> None:
         )
 
 
-def _whitened_variance(sigma_x: ArrayLike, width: int, dtype: DTypeLike) -> jax.Array:
+def whitened_variance(sigma_x: ArrayLike, width: int, dtype: DTypeLike) -> jax.Array:
     given = jnp.asarray(sigma_x, dtype)
     if given.ndim == 0:
         check_all(sigma_x, lambda x: x > 0, "sigma_x", "above 0")
@@ -231,7 +253,7 @@ def _whitened_variance(sigma_x: ArrayLike, width: int, dtype: DTypeLike) -> jax.
     return jnp.where(relative <= limit, variance, jnp.nan)
 
 
-def _balance(w1: jax.Array, w2: jax.Array, tol: float | int | None) -> tuple[jax.Array, jax.Array]:
+def balance(w1: jax.Array, w2: jax.Array, tol: float | int | None) -> tuple[jax.Array, jax.Array]:
     """Return lambda and whether the start is balanced; raise if it is known not to be."""
     limit = math.sqrt(float(jnp.finfo(w1.dtype).eps)) if tol is None else tol
     outgoing, incoming = w2.T @ w2, w1 @ w1.T
@@ -255,7 +277,7 @@ def _folds(dtype: DTypeLike) -> float:
     return 4.0 if jnp.finfo(dtype).bits == 64 else 2.0
 
 
-def _count(times: jax.Array, tau: ArrayLike, fastest: jax.Array, dtype: DTypeLike) -> int:
+def steps_for(times: jax.Array, tau: ArrayLike, fastest: jax.Array, dtype: DTypeLike) -> int:
     known = [concrete(x) for x in (times, tau, fastest)]
     if any(x is None for x in known):
         return 512

@@ -160,35 +160,47 @@ def gate_share(
     return of_gates / jnp.maximum(of_gates + every, np.finfo(float).tiny)
 
 
-def retention(model: LearnedGates, data: GatedData) -> Float[Array, ""]:
+def retention(
+    model: LearnedGates | GatedNetwork, data: GatedData, nodes: Sequence[str] | None = None
+) -> Float[Array, ""]:
     """Return how much of a task the weights hold: 1 - L/L_0 under the best gates for it.
 
-    L is the least loss over all real gates of `model.nodes` with the weights as they are, and L_0
-    that with all of them closed, for `mse`. Measured for the task that was *not* trained last: near
-    1 the weights keep its solution and gates alone bring it back (flexible), near 0 it has to be
+    L is the least loss over all real gates of the nodes with the weights as they are, and L_0 that
+    with all of them closed, for `mse`. Measured for the task that was *not* trained last: near 1
+    the weights keep its solution and gates alone bring it back (flexible), near 0 it has to be
     learned anew (forgetful). Of all tasks at once it is the capacity that is kept.
 
+    Args:
+        model: a `LearnedGates`, or a network.
+        data: the task. Gates that it gives these nodes are replaced, by one for all examples each;
+            others stay.
+        nodes: of a network, names of the hidden or output nodes whose gates may be chosen.
+
     Raises:
-        ValueError: a path passes two of the nodes: the loss is not quadratic in the gates then.
+        ValueError: a network without names of its nodes, or names beside a `LearnedGates`; a path
+            passes two of the nodes: the loss is not quadratic in the gates then.
     """
-    if not isinstance(model, LearnedGates):
+    if isinstance(model, GatedNetwork) and nodes is not None:
+        model = LearnedGates(model, nodes)
+    elif not isinstance(model, LearnedGates) or nodes is not None:
         raise ValueError(
-            f"model is a {type(model).__name__}; pass a LearnedGates, a network with the names of "
-            "the nodes whose gates may be chosen: LearnedGates(net, nodes)."
+            f"model is a {type(model).__name__} with nodes {nodes!r}; pass a network with the "
+            "names of the nodes whose gates may be chosen, retention(net, data, nodes), or a "
+            "LearnedGates alone."
         )
+    network, names = model.network, model.nodes
     _check_parallel(model)
-    count = len(model.nodes)
 
     def error(gates: Array) -> Array:
-        gated = with_gates(data, {name: gates[i] for i, name in enumerate(model.nodes)})
-        outputs = model.network(gated)
+        gated = with_gates(data, {name: gates[i] for i, name in enumerate(names)})
+        outputs = network(gated)
         scale = jnp.sqrt(data.weights)[:, None]
         return jnp.concatenate(
             [jnp.ravel(scale * (y - outputs[name])) for name, y in data.targets.items()]
         )
 
-    rest = error(jnp.zeros(count))
-    parts = rest - jax.vmap(error)(jnp.eye(count))
+    rest = error(jnp.zeros(len(names)))
+    parts = rest - jax.vmap(error)(jnp.eye(len(names)))
     best, *_ = jnp.linalg.lstsq(parts.T, rest)
     return 1 - jnp.sum(jnp.square(rest - best @ parts)) / jnp.sum(jnp.square(rest))
 
