@@ -191,15 +191,13 @@ def stacked(graph: Graph, arrays: Mapping[str, Array | np.ndarray]) -> tuple[Arr
     return tuple(jnp.asarray(np.stack(g)) if known else jnp.stack(g) for g in groups)
 
 
-def by_bundle(graph: Graph, stores: Sequence[Array]) -> tuple[Array, ...]:
-    """The matrices (..., edge, |target|, |source|) of each bundle, from the stacks of all stores.
+def matrices(graph: Graph, stores: Sequence[Array], k: int) -> Array:
+    """The matrices (..., edge, |target|, |source|) of bundle k, from the stacks of all stores.
 
-    Without ties these are the stacks as they are. A bundle whose edges do not all lie in order in
-    one store costs one gather for each store and orientation.
+    Without ties this is a stack as it is. A bundle whose edges do not all lie in order in one store
+    costs one gather for each store and orientation.
     """
-    if not graph.tied:
-        return tuple(stores)
-    return tuple(_gathered(graph, stores, bundle.edges) for bundle in graph.bundles)
+    return _gathered(graph, stores, graph.bundles[k].edges) if graph.tied else stores[k]
 
 
 def _gathered(graph: Graph, stores: Sequence[Array], edges: tuple[str, ...]) -> Array:

@@ -5,7 +5,7 @@ does not grow with the number of modules. Gates live in the data: no optimiser c
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import equinox as eqx
 import jax
@@ -24,8 +24,9 @@ from gdln_jax._data.boundary import (
     for_prediction,
 )
 from gdln_jax._data.gated import GatedData
-from gdln_jax._data.packed import OutputTable, PackedData
+from gdln_jax._data.packed import OutputTable, PackedData, Stage
 from gdln_jax._data.packing import pack, unpacked
+from gdln_jax._data.runs import Activity, Level, carried
 from gdln_jax._data.schedule import Schedule
 from gdln_jax._data.state import Orientation
 from gdln_jax._graph import Graph
@@ -34,7 +35,7 @@ from gdln_jax._network.edges import (
     EdgeWeights,
     ParameterArrays,
     Stacks,
-    by_bundle,
+    matrices,
     stacked,
 )
 from gdln_jax._network.model import AbstractModel, Pairs, pairs_by_node
@@ -255,9 +256,9 @@ class GatedNetwork(AbstractModel):
         self, data: GatedData | Mapping[str, object]
     ) -> dict[str, Float[Array, "n width"]]:
         """Return the activity (n, |v|) of every node, for data as in a call."""
-        every = self._activities(unpacked(self.graph, for_prediction(data)))
+        found = self._activities(unpacked(self.graph, for_prediction(data)), every=True)
         activity = {}
-        for names, h in zip(self.graph.classes.values(), every, strict=True):
+        for names, h in zip(self.graph.classes.values(), found, strict=True):
             assert h is not None
             activity.update({name: h[i] for i, name in enumerate(names)})
         return {name: activity[name] for name in self.graph.nodes}
@@ -278,10 +279,9 @@ class GatedNetwork(AbstractModel):
         ]
         return pairs
 
-    def _activities(self, data: PackedData) -> list[Array | None]:
+    def _activities(self, data: PackedData, *, every: bool = False) -> list[Array | None]:
         check_single(self, self.stacks[0].shape[:-3])
-
-        return propagate(data, by_bundle(self.graph, self._stores))
+        return propagate(data, self._stores, every=every)
 
     def _repr_html_(self) -> str:
         return panel(repr(self), draw(self.graph))
@@ -380,32 +380,41 @@ def _checked_stacks(graph: Graph, stacks: Stacks) -> Stacks:
     )
 
 
-def propagate(data: PackedData, stacks: Stacks) -> list[Array | None]:
+def propagate(data: PackedData, stores: Stacks, *, every: bool = False) -> list[Array | None]:
     """Carry activities through the graph; returns them per node class (instance, row, width).
 
-    `stacks` are the weights of each bundle (edge, |target|, |source|). O(active pairs) products,
-    O(bundles) traced operations.
+    `stores` are the weights (parameter, |target|, |source|) of all stores, without ties those of
+    each bundle. O(active pairs) products, O(bundles) traced operations, where levels that share
+    all weights count once: what is within those is returned if `every`.
     """
     graph = data.graph
-    activity = dict(zip(graph.classes, data.inputs, strict=True))
     counts = dict(zip(graph.classes, data.counts, strict=True))
-    for bundle, stage, stack in zip(graph.bundles, data.stages, stacks, strict=True):
-        if stage is None:
-            continue
-        h = activity[bundle.source]
-        assert h is not None
-        # HIGHEST: GPUs would otherwise multiply float32 in reduced precision and differ from CPUs
-        # by 1e-3.
-        sent = jnp.einsum(
-            "cts,cprs->cprt",
-            stage.chosen(stack),
-            stage.gathered(h),
-            precision=jax.lax.Precision.HIGHEST,
-        )
-        got = stage.added(stage.gated(sent), counts[bundle.target])
-        before = activity[bundle.target]
-        activity[bundle.target] = got if before is None else before + got
-    return list(activity.values())
+
+    def step(
+        level: Level, stages: Sequence[Stage | None], _: object, activity: Activity
+    ) -> Array | None:
+        total = None
+        for k, stage in zip(level, stages, strict=True):
+            if stage is None:
+                continue
+            bundle = graph.bundles[k]
+            h = activity[bundle.source]
+            assert h is not None
+            # HIGHEST: GPUs would otherwise multiply float32 in reduced precision and differ from
+            # CPUs by 1e-3.
+            sent = jnp.einsum(
+                "cts,cprs->cprt",
+                stage.chosen(matrices(graph, stores, k)),
+                stage.gathered(h),
+                precision=jax.lax.Precision.HIGHEST,
+            )
+            got = stage.added(stage.gated(sent), counts[bundle.target])
+            total = got if total is None else total + got
+        return total
+
+    inputs = dict(zip(graph.classes, data.inputs, strict=True))
+    found = carried(graph, data.stages, data.counts, inputs, step, every=every)
+    return list(found.values())
 
 
 def _read_out(names: tuple[str, ...], table: OutputTable, h: Array, n: int) -> dict[str, Array]:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from gdln_jax._data.packed import OutputTable, PackedData
 from gdln_jax._graph import Graph
-from gdln_jax._network.edges import Stacks, by_bundle
+from gdln_jax._network.edges import Stacks
 from gdln_jax._network.gated import propagate
 from gdln_jax._reduction.statistics import input_owners
 from gdln_jax._reduction.strengths import MatrixStrengths, ModeStrengths, embedded, in_frames
@@ -71,7 +71,7 @@ class Coupled(eqx.Module):
 def coupled_loss(weights: tuple[Array, ...], data: PackedData | TiedData) -> Float[Array, ""]:
     """The loss of the full network at reduced weights."""
     if isinstance(data, TiedData):
-        weights = by_bundle(data.graph, (*weights, *(data.fixed or ())))
+        weights = (*weights, *(data.fixed or ()))
         data = data.packed
     loss = jnp.zeros(())
     for table, h in zip(data.outputs, propagate(data, weights), strict=True):

@@ -5,11 +5,14 @@ O(modes x active edges), without paths; where modes do not meet in the loss the 
 block collapse to one.
 """
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from gdln_jax._data.packed import Compared, Stage
+from gdln_jax._data.runs import Activity, Given, Level, carried
 from gdln_jax._graph import Graph, NodeClass
 from gdln_jax._reduction.strengths import ModeStrengths
 
@@ -56,41 +59,42 @@ def mode_loss(b: ModeStrengths, data: ModeData) -> Float[Array, ""]:
     """l(b); the same number as `mse` of the embedded network. O(modes x active edges)."""
     graph = data.graph
     classes = list(graph.classes)
-    activity: dict[NodeClass, Array | None] = dict.fromkeys(classes)
     counts = dict(zip(classes, data.counts, strict=True))
     # The predictions of an output node live in other coordinates than what it might send on, so
     # they are kept apart from the hidden activities of the same class.
     predicted: dict[NodeClass, Array | None] = dict.fromkeys(classes)
     every = None if data.wiring is None else _all_strengths(b, data)
     sending = {bundle.source for bundle in graph.bundles}
-    for k, (bundle, stage) in enumerate(zip(graph.bundles, data.stages, strict=True)):
-        if stage is None:
-            continue
-        if every is None or data.wiring is None:
-            strength = stage.chosen(b.stacks[k] * data.masks[k])
-        else:
-            strength = stage.chosen(every[data.wiring[k]])
-        here = data.inputs[k]
-        if here is None:
-            source = activity[bundle.source]
-            assert source is not None
-            here = stage.gathered(source)
-        sent = stage.gated(here * strength[:, None, None, :])
-        readout = data.readouts[k]
-        if readout is not None:
-            chosen = stage.chosen(readout)
-            shown = (
-                sent * chosen[:, None, None, :]
-                if readout.ndim == 2
-                else jnp.einsum("cpbm,cym->cpby", sent, chosen)
-            )
-            predicted[bundle.target] = _plus(
-                predicted[bundle.target], stage.added(shown, counts[bundle.target])
-            )
-        if bundle.target in sending:
-            activity[bundle.target] = _plus(
-                activity[bundle.target], stage.added(sent, counts[bundle.target])
-            )
+
+    def step(
+        level: Level, stages: Sequence[Stage | None], given: Given, activity: Activity
+    ) -> Array | None:
+        total = None
+        for k, stage, seen in zip(level, stages, given, strict=True):
+            if stage is None:
+                continue
+            bundle = graph.bundles[k]
+            if every is None or data.wiring is None:
+                strength = stage.chosen(b.stacks[k] * data.masks[k])
+            else:
+                strength = stage.chosen(every[data.wiring[k]])
+            if seen is None:
+                source = activity[bundle.source]
+                assert source is not None
+                sent = stage.gathered(source) * strength[:, None, None, :]
+            else:
+                sent = seen * strength[:, None, None, :]
+            sent = stage.gated(sent)
+            readout = data.readouts[k]
+            if readout is not None:
+                shown = stage.added(_shown(sent, stage.chosen(readout)), counts[bundle.target])
+                predicted[bundle.target] = _plus(predicted[bundle.target], shown)
+            if bundle.target in sending:
+                total = _plus(total, stage.added(sent, counts[bundle.target]))
+        return total
+
+    none = dict.fromkeys(classes)
+    carried(graph, data.stages, data.counts, none, step, given=data.inputs, frozen=False)
     loss = data.constant
     for node_class, table in zip(classes, data.outputs, strict=True):
         if table is not None:
@@ -105,6 +109,15 @@ def _all_strengths(b: ModeStrengths, data: ModeData) -> Array:
     """Strengths of all parameters (row, mode), then those of frozen edges; see `wiring`."""
     rows = [x * mask for x, mask in zip(b.stacks, data.masks, strict=True)]
     return jnp.concatenate(rows if data.frozen is None else [*rows, data.frozen])
+
+
+def _shown(
+    sent: Float[Array, "chunk pair row mode"], readout: Float[Array, "chunk *shape"]
+) -> Float[Array, "chunk pair row _"]:
+    """What modes that are sent show in an output, by signs or by full frames."""
+    if readout.ndim == 2:
+        return sent * readout[:, None, None, :]
+    return jnp.einsum("cpbm,cym->cpby", sent, readout)
 
 
 def _plus(total: Array | None, more: Array) -> Array:
