@@ -56,6 +56,7 @@ from gdln_jax.relu._gates_network import build_gated as build_gated
 from gdln_jax.relu._imitation import imitation_gap as imitation_gap
 from gdln_jax import race as race
 from gdln_jax import gates as gates
+from gdln_jax import control as control
 from gdln_jax import measures as measures
 from gdln_jax._width.reduce import reduce_width as reduce_width
 from gdln_jax._width.drawing import draw_width as draw_width

@@ -534,6 +534,7 @@ attempts = [
     (lambda: measures.conserved(rectified, "h1"), "net is a ReLUNetwork, not a GatedNetwork"),
     (lambda: measures.empirical_ntk(data, net), "model is a GatedData; the model comes first"),
     (lambda: measures.error_by_group(net, task, [0, 1], 2), "data is a Task, not GatedData"),
+    (lambda: control.extremals(net, 0.1, 1.0, beta=1.0), "dynamics is a GatedNetwork; pass a Red"),
     (lambda: gates.retention(net, data), "model is a GatedNetwork with nodes None; pass a network"),
 ]
 """)
