@@ -56,16 +56,14 @@ def test_shooting_from_their_effort_ends_at_none(three):
 
     ts = np.linspace(0, JUMP, 7)
     for one in three:
-        run = solve_ivp(velocity, (0, JUMP), [0.01, float(one.effort(0.0))], "DOP853", ts, **TIGHT)
+        start = [0.01, float(one.effort(0.0))]
+        run = solve_ivp(velocity, (0, JUMP), start, "DOP853", ts, rtol=1e-13, atol=1e-15)
         a, g = run.y
         assert abs(g[-1]) < 1e-10
         np.testing.assert_allclose(one.effort(ts), g, rtol=0, atol=1e-9)
         np.testing.assert_allclose(one.loss(ts), (1 - a) ** 2 / 2, rtol=0, atol=1e-9)
         assert control.law_residual(ts, one.effort(ts), one.loss(ts), beta=BETA) < 1e-12
         assert control.law_residual(ts, one.effort(ts), one.loss(ts), beta=2 * BETA) > 0.01
-
-
-TIGHT = {"rtol": 1e-13, "atol": 1e-15}
 
 
 def test_without_a_plateau_there_are_no_folds(mode):
@@ -102,7 +100,7 @@ def test_what_has_no_extremals_is_refused(mode, change, message):
 
 # ---------------------------------------------------------------- direct optimisation
 # l = l0 - s.a + a.D.a/2 with a_k the product of the strengths of path k, M b' = -g l'.
-def system(beta, b0, paths, s, d, metric=1.0, l0=None):
+def system(beta, b0, paths, s, d, metric=(1.0,), l0=None):
     """As arrays for four strengths and two paths."""
     uses = np.zeros((2, 4), bool)
     for k, path in enumerate(paths):
@@ -112,7 +110,7 @@ def system(beta, b0, paths, s, d, metric=1.0, l0=None):
     moments[: len(s), : len(s)] = np.diag(d) if np.ndim(d) == 1 else d
     b = np.append(b0, np.zeros(4 - len(b0)))
     best = strengths @ np.linalg.solve(moments, strengths) / 2
-    rate = 1 / np.broadcast_to(metric, len(b0))
+    rate = 1 / np.resize(metric, len(b0))
     rate = np.append(rate, np.ones(4 - len(b0)))
     used = np.arange(2) < len(s)
     return beta, b, uses, used, strengths, moments, rate, best if l0 is None else l0
@@ -129,7 +127,7 @@ FIVE = {  # residuals for N = 50, 100, 200
         (0.152397, 0.0855852, 0.0456973),
     ),
     "XoR, four paths": (
-        system(0.2, [0.4, 0.4], [(0, 1)], [np.sqrt(2)], [2.0], 4.0),
+        system(0.2, [0.4, 0.4], [(0, 1)], [np.sqrt(2)], [2.0], (4.0,)),
         (0.0299834, 0.0153238, 0.0077479),
     ),
     "routing, quotient": (

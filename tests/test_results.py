@@ -102,6 +102,7 @@ class TestEveryResult:
             *(relu.DormantFlow, relu.DormantGates, relu.GatePrediction, relu.Clock, relu.History),
             *(measures.Richness, measures.ZeroShotError, measures.KernelMovement),
             *(measures.SharedStrengths, measures.VectorAlignment, relu.GateNull),
+            *(gdln.control.Extremal, gdln.control.Optimised),
         ]
         assert not [kind for kind in made if not callable(getattr(kind, "to_xarray", None))]
 

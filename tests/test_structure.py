@@ -28,9 +28,7 @@ UNITS = [
 ]
 # What holds the package together and is no idea of its own.
 FRAME = {"__init__", "__main__", "_version"}
-MOST_UNITS = (
-    33  # 28, `control`, `noise`, `rules`, `_width` and `_progress`; 33 with all that is planned
-)
+MOST_UNITS = 33  # 28, `control`, `noise`, `rules`, `_width` and `_progress`
 MOST_EDGES_PER_UNIT = 2.5
 
 ANY_PER_1000_LINES = 10

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import PyTree
 from numpy.polynomial import legendre
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 
 from gdln_jax import Quotient, Reduction
 from gdln_jax._checks import Result, check_positive, is_concrete
@@ -169,7 +169,7 @@ def jumps(
             return cost(other, unit) - cost(one, unit)
 
         if low < high and gap(low) > 0 > gap(high):
-            at = float(brentq(gap, low, high, xtol=1e-14, rtol=1e-14))
+            at = _root(gap, low, high)
             if min(cost(branch, at) for branch in minima) >= cost(one, at) - 1e-12:
                 found.append(at)
     return math.sqrt(beta) * np.array(sorted(found))
@@ -199,8 +199,7 @@ def _branches(free: FreeFlow, most: float) -> list[tuple[float, float, bool]]:
     grid = np.append(grid[grid < end], end)
     signs = np.array([free.lengthening(s) > 0 for s in grid])
     turns = np.flatnonzero(signs[1:] != signs[:-1])
-    found = (brentq(free.lengthening, grid[k], grid[k + 1], xtol=1e-14) for k in turns)
-    ends = [0.0, *map(float, found), end]
+    ends = [0.0, *(_root(free.lengthening, grid[k], grid[k + 1]) for k in turns), end]
     return [(a, b, k % 2 == 0) for k, (a, b) in enumerate(itertools.pairwise(ends))]
 
 
@@ -217,7 +216,8 @@ def _root(gap: Callable[[float], float], low: float, high: float) -> float:
     """A root, also where an end is one up to rounding."""
     if gap(low) * gap(high) >= 0:
         return low if abs(gap(low)) < abs(gap(high)) else high
-    return float(brentq(gap, low, high, xtol=1e-14, rtol=1e-14))
+    found = root_scalar(gap, bracket=(low, high), method="brentq", xtol=1e-14, rtol=1e-14)
+    return float(found.root)
 
 
 def _cost(free: FreeFlow, path: Spending, T: float, beta: float) -> float:

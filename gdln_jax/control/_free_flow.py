@@ -177,6 +177,7 @@ def _falls(dynamics: Reduction | Quotient, states: PyTree) -> tuple[Array, Array
 
     def one(b: PyTree) -> tuple[Array, Array]:
         loss, slope = jax.value_and_grad(dynamics.loss)(b)
-        return loss, sum(jnp.sum(rates * jnp.square(g)) for g in jax.tree.leaves(slope))
+        falls = [jnp.sum(rates * jnp.square(g)) for g in jax.tree.leaves(slope)]
+        return loss, jnp.sum(jnp.stack(falls))
 
     return jax.vmap(one)(states)
