@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from gdln_jax._checks import answering, check_positive_if_known
 from gdln_jax._checks.types import ArrayLike, Loss, Measure, Model, PerEdge, Times, Tolerance
 from gdln_jax._data.boundary import check_model
-from gdln_jax._data.schedule import Schedule, at_time
+from gdln_jax._data.schedule import Schedule, at_time, is_function
 from gdln_jax._network.edges import per_parameter
 from gdln_jax._network.gated import GatedNetwork, along_time, learning
 from gdln_jax._network.losses import arranged, check_loss, mse, one_number
@@ -105,6 +105,12 @@ def gradient_flow(
     clock = _clock(model, tau)
     if isinstance(data, Schedule):
         data.check_unit("times", "gradient_flow")
+    if is_function(data):
+        raise ValueError(
+            "data is a function, which train calls with step and key at each step; gradient flow "
+            "has no steps. Pass the data themselves, or a Schedule of times for data that change; "
+            "the flow on data drawn anew is that on their mean moments, GatedData.from_moments."
+        )
     data = arranged(model, data, loss)
     weights = [w for w in jax.tree.leaves(model) if eqx.is_inexact_array(w)]
     if not weights:

@@ -15,7 +15,7 @@ from gdln_jax._checks import answering, check_integer, is_concrete
 from gdln_jax._checks.types import ArrayLike, Loss, Measure, Model, PRNGKeyArray
 from gdln_jax._data.boundary import check_model, check_random_key
 from gdln_jax._data.gated import GatedData
-from gdln_jax._data.schedule import Schedule, at_time
+from gdln_jax._data.schedule import Schedule, at_time, is_function
 from gdln_jax._network.gated import along_time, learning
 from gdln_jax._network.losses import arranged, check_loss, mse, one_number
 from gdln_jax._progress import Progress, Reporter, reporting
@@ -141,15 +141,20 @@ def train(
             and are never touched.
         data: handed to `loss`; of any type for a loss of your own. For `mse` and `cross_entropy` of
             a `GatedNetwork` they are packed first (full batch). Of a `Schedule` (of `steps`) step k
-            sees the data of step k.
+            sees the data of step k. Or a function of step and key, `data(k, key)`, whose data are
+            made anew for each step: label noise, resampling, replay, interleaved tasks. Its key is
+            `jax.random.fold_in(key, k)`; recorded losses are those of the step's data. Reuse one
+            function object to reuse the compiled program; `jax.tree_util.Partial(f, x, y)` hands
+            arrays to `f(x, y, k, key)` without baking them into it.
         optimizer: from optax, also those that ask for the value of the loss (`lbfgs`, `polyak_sgd`,
             `contrib.reduce_on_plateau`) and `MultiSteps`. Reuse one optimiser object to reuse the
             compiled program; a learning rate that varies over runs can be a traced array when the
             optimiser is built inside the mapped function.
         save_every: a record at steps 0, save_every, 2 save_every, ... and at the last step.
-        batch_size, key: draw that many examples without replacement at each step, uniformly; their
+        batch_size: draw that many examples without replacement at each step, uniformly; their
             weights are kept, times n / batch_size, so that the mean gradient over batches is the
             full one, whatever the weights. Needs `GatedData`. Recorded losses are of all the data.
+        key: random key, for batches and for data that are a function.
         measure, keep_models: as in `gradient_flow`: by default models are kept if nothing is
             measured and they take less than 256 MB.
         throw: raise when the loss ceases to be finite; never under `jit` or `vmap`, where the
@@ -181,7 +186,9 @@ def train(
     check_measure(measure)
     if isinstance(data, Schedule):
         data.check_unit("steps", "train")
-    if batch_size is not None:
+    if is_function(data):
+        _check_function(data, model, loss, batch_size, key)
+    elif batch_size is not None:
         _check_batch(batch_size, data, key)
     else:
         data = arranged(model, data, loss)
@@ -189,7 +196,7 @@ def train(
         raise ValueError("model has no floating-point array, so there is nothing to train.")
     start, state = jnp.asarray(0), None
     if resume is None:
-        _warn_of_lost_updates(model, at_time(data, 0), optimizer, loss)
+        _warn_of_lost_updates(model, at_time(data, 0, key), optimizer, loss)
     else:
         anew = "e.g. train(run.final, ...)"
         check_resume(resume, Trajectory, _needed(model, optimizer), anew)
@@ -200,7 +207,8 @@ def train(
         trajectory = _train(model, data, key, state, start, settings, report)
     if throw:
         raise_if_failed(trajectory, lambda: _failure(trajectory))
-    warn_of_plateau(trajectory, model, data, loss)
+    if not is_function(data):  # its losses are of other data each
+        warn_of_plateau(trajectory, model, data, loss)
     return trajectory
 
 
@@ -247,7 +255,7 @@ def _train(
         return one_number(settings.loss(eqx.combine(y, still), here))
 
     def draw(number: Array) -> object:
-        here = at_time(data, number)
+        here = at_time(data, number, key)
         if settings.batch_size is None:
             return here
         assert key is not None
@@ -302,6 +310,31 @@ def _needed(model: PyTree, optimizer: optax.GradientTransformation) -> Callable[
         }
 
     return pairs
+
+
+def _check_function(
+    data: object, model: Model, loss: Loss, batch_size: int | None, key: object
+) -> None:
+    """Raise `ValueError` unless `data(step, key)` makes data for the model; tried at step 0."""
+    if batch_size is not None:
+        raise ValueError(
+            "batch_size draws from data that stay; a function of step and key draws its own: take "
+            "rows of your arrays there, by jax.random.choice(key, n, (batch_size,))."
+        )
+    if key is None:
+        raise ValueError(
+            "data is a function of step and key: pass key=jax.random.key(seed), of which each step "
+            "gets its own."
+        )
+    check_random_key(key)
+    try:
+        first = at_time(data, jnp.asarray(0), key)
+    except TypeError as error:
+        raise ValueError(
+            f"data is a function, and data(step, key) raised TypeError: {error}. It is called with "
+            "the number of the step and a random key, and returns what the loss takes."
+        ) from error
+    arranged(model, first, loss)
 
 
 def _check_batch(batch_size: object, data: object, key: object) -> None:

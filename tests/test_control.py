@@ -172,7 +172,12 @@ def residuals(efforts, dt, args):
     return [control.law_residual(ts, efforts, losses, beta=k * args[0]) for k in (1, 2)]
 
 
-@pytest.mark.parametrize("name", FIVE)
+QUICK = "chain of two layers", "routing, quotient"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FIVE]
+)
 def test_the_law_holds_to_first_order_in_the_step(name):
     args, wanted = FIVE[name]
     args = jax.tree.map(jnp.asarray, args)

@@ -1,7 +1,8 @@
 """Data that change at given times, in flow and descent; change points of a ReLU network's gates."""
 
-from typing import Any
+from typing import Any, ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,6 +33,68 @@ def scheduled():
     """Three phases, the last one with other targets; 2.0 is a saved time, 3.1 is not."""
     schedule = Schedule([CLOSED, OPEN, OTHER], [2.0, 3.1])
     return gdln.gradient_flow(NET, schedule, np.linspace(0, 5, 6), **TIGHT)
+
+
+def relabelled(x, y, step, key):
+    """Targets with noise of their own in every step."""
+    del step
+    return GatedData({"x": x}, {"y": y + 0.1 * jax.random.normal(key, y.shape)})
+
+
+class TestFunctions:
+    """Data made for each step from its number and a key."""
+
+    noisy = staticmethod(jax.tree_util.Partial(relabelled, X, Y))
+    options: ClassVar = {"optimizer": optax.sgd(0.1), "key": jax.random.key(7)}
+
+    def test_label_noise_is_drawn_anew_in_each_step(self):
+        run = gdln.train(NET, self.noisy, steps=4, **self.options)
+        net, slope = NET, eqx.filter_jit(eqx.filter_value_and_grad(gdln.mse))
+        for k in range(4):
+            key = jax.random.fold_in(self.options["key"], k)
+            loss, gradient = slope(net, relabelled(X, Y, k, key))
+            np.testing.assert_allclose(run.losses[k], loss, rtol=1e-12)
+            net = jax.tree.map(lambda w, g: w - 0.1 * g, net, gradient)
+        np.testing.assert_allclose(leaves(run.final), leaves(net), rtol=1e-12)
+        half = gdln.train(NET, self.noisy, steps=2, **self.options)
+        whole = gdln.train(NET, self.noisy, steps=2, resume=half, **self.options)
+        np.testing.assert_array_equal(leaves(whole.final), leaves(run.final))
+
+    def test_interleaved_tasks_are_those_of_a_schedule(self):
+        both = Schedule([CLOSED, OPEN], steps=[1, 2, 3], order=[0, 1, 0, 1])
+
+        @jax.jit
+        def turns(step, key):
+            return both.phase(step % 2)
+
+        found, wanted = (gdln.train(NET, data, steps=4, **self.options) for data in (turns, both))
+        np.testing.assert_allclose(leaves(found.final), leaves(wanted.final), rtol=1e-13)
+        assert abs(found.losses[1] - wanted.losses[1]) < 1e-13
+
+    def test_a_network_as_data_of_a_loss_of_ones_own_is_no_function(self):
+        def apart(model, teacher):
+            return gdln.mse(model, GatedData({"x": X}, {"y": teacher(OPEN)["y"]}))
+
+        run = gdln.train(NET, NET, loss=apart, steps=1, optimizer=optax.sgd(0.1))
+        assert run.losses[0] > 0
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"key": None}, "pass key=jax.random.key"),
+            ({"batch_size": 2}, "draws its own"),
+            ({"data": lambda: CLOSED}, r"data\(step, key\) raised TypeError"),
+            ({"data": lambda *_: GatedData({"z": X}, {"y": Y})}, "'z'"),
+        ],
+    )
+    def test_what_makes_no_data_is_refused(self, options, message):
+        given = {"data": self.noisy, "steps": 1, **self.options, **options}
+        with pytest.raises(ValueError, match=message):
+            gdln.train(NET, **given)
+
+    def test_gradient_flow_has_no_steps(self):
+        with pytest.raises(ValueError, match=r"data is a function.*gradient flow has no steps"):
+            gdln.gradient_flow(NET, self.noisy, [0.0, 1.0])
 
 
 class TestFlow:

@@ -4,6 +4,8 @@ H's two-layer networks switch pathways on after a plateau; tasks in blocks switc
 `gradient_flow` and `train` take a `Schedule` wherever they take `GatedData`.
 """
 
+import functools
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -188,9 +190,25 @@ def _checked_switches(values: Any, name: str) -> Array:
     return array.astype(int if name == "steps" else float)
 
 
-def at_time(data: PyTree, t: ArrayLike) -> PyTree:
-    """`data`, or what holds at `t` if they are a schedule."""
-    return data.at(t) if isinstance(data, Schedule) else data
+def at_time(data: PyTree, t: ArrayLike, key: Array | None = None) -> PyTree:
+    """`data`, or what of a schedule holds at `t`, or what a function of step and key makes.
+
+    The function is given a key of its own for every step.
+    """
+    if isinstance(data, Schedule):
+        return data.at(t)
+    if is_function(data):
+        assert key is not None
+        return data(t, jax.random.fold_in(key, t))
+    return data
+
+
+def is_function(data: object) -> bool:
+    """Whether data are a function of step and key: one of Python's or JAX's, or a partial one.
+
+    Other objects that can be called, such as a network, are data.
+    """
+    return inspect.isroutine(data) or isinstance(data, functools.partial | jax.stages.Wrapped)
 
 
 def _stacked(datas: list[GatedData]) -> GatedData:
