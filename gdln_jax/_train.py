@@ -142,10 +142,10 @@ def train(
         data: handed to `loss`; of any type for a loss of your own. For `mse` and `cross_entropy` of
             a `GatedNetwork` they are packed first (full batch). Of a `Schedule` (of `steps`) step k
             sees the data of step k. Or a function of step and key, `data(k, key)`, whose data are
-            made anew for each step: label noise, resampling, replay, interleaved tasks. Its key is
-            `jax.random.fold_in(key, k)`; recorded losses are those of the step's data. Reuse one
-            function object to reuse the compiled program; `jax.tree_util.Partial(f, x, y)` hands
-            arrays to `f(x, y, k, key)` without baking them into it.
+            made anew for each step: label noise, resampling, replay, tasks that interleave. Its key
+            is `jax.random.fold_in(key, k)`, and recorded losses are those of the step's data. Reuse
+            one function object to reuse the compiled program; `jax.tree_util.Partial(f, x, y)`
+            hands arrays to `f(x, y, k, key)` without baking them into it.
         optimizer: from optax, also those that ask for the value of the loss (`lbfgs`, `polyak_sgd`,
             `contrib.reduce_on_plateau`) and `MultiSteps`. Reuse one optimiser object to reuse the
             compiled program; a learning rate that varies over runs can be a traced array when the
@@ -313,7 +313,7 @@ def _needed(model: PyTree, optimizer: optax.GradientTransformation) -> Callable[
 
 
 def _check_function(
-    data: object, model: Model, loss: Loss, batch_size: int | None, key: object
+    data: object, model: Model, loss: Loss, batch_size: int | None, key: PRNGKeyArray | None
 ) -> None:
     """Raise `ValueError` unless `data(step, key)` makes data for the model; tried at step 0."""
     if batch_size is not None:
@@ -327,14 +327,7 @@ def _check_function(
             "gets its own."
         )
     check_random_key(key)
-    try:
-        first = at_time(data, jnp.asarray(0), key)
-    except TypeError as error:
-        raise ValueError(
-            f"data is a function, and data(step, key) raised TypeError: {error}. It is called with "
-            "the number of the step and a random key, and returns what the loss takes."
-        ) from error
-    arranged(model, first, loss)
+    arranged(model, at_time(data, jnp.asarray(0), key), loss)
 
 
 def _check_batch(batch_size: object, data: object, key: object) -> None:

@@ -83,7 +83,6 @@ class TestFunctions:
         [
             ({"key": None}, "pass key=jax.random.key"),
             ({"batch_size": 2}, "draws its own"),
-            ({"data": lambda: CLOSED}, r"data\(step, key\) raised TypeError"),
             ({"data": lambda *_: GatedData({"z": X}, {"y": Y})}, "'z'"),
         ],
     )

@@ -204,11 +204,18 @@ def at_time(data: PyTree, t: ArrayLike, key: Array | None = None) -> PyTree:
 
 
 def is_function(data: object) -> bool:
-    """Whether data are a function of step and key: one of Python's or JAX's, or a partial one.
+    """Whether data are a function of step and key: one of two arguments, also partial or compiled.
 
     Other objects that can be called, such as a network, are data.
     """
-    return inspect.isroutine(data) or isinstance(data, functools.partial | jax.stages.Wrapped)
+    kinds = functools.partial | jax.stages.Wrapped
+    if not callable(data) or not (inspect.isroutine(data) or isinstance(data, kinds)):
+        return False
+    try:
+        inspect.signature(data).bind(0, None)
+    except (TypeError, ValueError):  # of built-in functions some have no signature
+        return False
+    return True
 
 
 def _stacked(datas: list[GatedData]) -> GatedData:
