@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gdln_jax as gdln
-from gdln_jax import GatedData, GatedNetwork, Graph, init
+from gdln_jax import GatedData, GatedNetwork, Graph, exact, init, tasks
 from gdln_jax._data import runs
 from gdln_jax._reduction.loss import mode_loss
 from gdln_jax._reduction.strengths import ModeStrengths
@@ -43,7 +43,8 @@ def recurrence(times, *, read=(), frozen=()):
         "Wh": [f"h{t - 1}->h{t}" for t in steps[1:]],
         "Wy": [f"h{t}->y{t}" for t in outs],
     }
-    edges = [tuple(edge.split("->")) for uses in shared.values() for edge in uses]
+    ends = [edge.split("->") for uses in shared.values() for edge in uses]
+    edges = [(source, target) for source, target in ends]
     return Graph(nodes, edges, shared=shared, frozen=frozen)
 
 
@@ -92,19 +93,14 @@ def test_a_run_is_its_levels_one_by_one(name, monkeypatch):
     assert length() < 0.8 * one_by_one(monkeypatch, length)
 
 
-def white(times, strengths):
-    """A recurrence of white inputs whose targets have `strengths` (time, mode)."""
-    graph = recurrence(times)
-    yx = np.concatenate([np.diag(row) for row in strengths], axis=1)
-    widths = dict.fromkeys(graph.inputs, 2)
-    return graph, GatedData.from_moments(widths, {f"y{times}": 2}, np.eye(2 * times), yx)
-
-
 def test_a_run_of_the_reduced_loss_is_its_levels_one_by_one(monkeypatch):
-    reduction = gdln.reduce(*white(6, np.linspace(0.2, 1.0, 12).reshape(6, 2)))
+    task = tasks.linear_rnn(
+        np.linspace(1.0, 0.2, 12).reshape(6, 2)[::-1, :], width=3, key=jax.random.key(2)
+    )
+    reduction = gdln.reduce(task.graph, task.data)
     assert reduction.residual < 1e-12
     b = ModeStrengths.make(
-        reduction.graph, 2, {"Wx": [0.3, 0.4], "Wh": [1.1, 0.9], "Wy": [0.5, 0.6]}
+        reduction.graph, 2, {"Wx": [0.3, 0.4], "Wh": [1.1, -0.9], "Wy": [0.5, 0.6]}
     )
 
     def seen():
@@ -115,13 +111,16 @@ def test_a_run_of_the_reduced_loss_is_its_levels_one_by_one(monkeypatch):
 
     assert eqx.tree_equal(seen(), one_by_one(monkeypatch, seen), rtol=1e-13, atol=1e-13)
     assert length() < 0.8 * one_by_one(monkeypatch, length)
-    np.testing.assert_allclose(seen()[0], gdln.mse(reduction.embed(b), reduction.data), rtol=1e-13)
+    closed = exact.rnn_loss(task.meta["strengths"], b["Wx"], b["Wh"], b["Wy"])
+    np.testing.assert_allclose(seen()[0], closed, rtol=1e-13)
+    np.testing.assert_allclose(gdln.mse(reduction.embed(b), task.data), closed, rtol=1e-13)
 
 
 def test_the_trace_does_not_grow_with_time():
     found = []
     for times in (5, 50):
-        graph, data = white(times, np.full((times, 2), [1.0, 0.5]))
+        task = tasks.linear_rnn(0.8 ** np.arange(times)[::-1, None] * [1.0, 0.5], width=3)
+        graph, data = task.graph, task.data
         net = GatedNetwork.init(graph, init.normal(0.5), key=jax.random.key(1))
         reduction = gdln.reduce(graph, data)
         b = ModeStrengths.make(graph, 2, 0.5)
@@ -133,3 +132,97 @@ def test_the_trace_does_not_grow_with_time():
             )
         )
     assert found[1] == found[0]
+
+
+@pytest.fixture(scope="module")
+def tied(reference_beyond):
+    return reference_beyond["tied"]
+
+
+@pytest.mark.slow
+def test_flow_of_the_reference(tied):
+    case = tied["rnn"]
+    task = tasks.linear_rnn(case["strengths"], width=3, key=jax.random.key(0))
+    run = gdln.reduce(task.graph, task.data).solve(
+        {"Wx": [0.1, 0.08, 0.06], "Wh": [0.05, 0.04, 0.03], "Wy": [0.09, 0.07, 0.05]},
+        [float(t) for t in case["L"]],
+    )
+    np.testing.assert_allclose(run.losses, list(case["L"].values()), atol=1e-9)
+    at = {str(int(t)): b for t, b in zip(run.ts, run.b["Wh"], strict=True)}
+    for t, b in case["b"].items():
+        np.testing.assert_allclose(at[t], b, atol=1e-8)
+
+
+def pole(*strengths):
+    b, loss, attained = exact.rnn_minimum(np.array(strengths, float)[:, None])
+    return b[0], loss[0], attained[0]
+
+
+def test_minima_of_the_reference(tied):
+    case = tied["rnn_minimum"]
+    np.testing.assert_allclose(pole(0, 1, 0, 0.5)[:2], (case["b"], case["L"]), rtol=1e-9)
+    best = case["1_0_.6"]
+    np.testing.assert_allclose(pole(1, 0, 0.6)[:2], (best["b"], best["L"]), rtol=1e-9)
+    for strengths, infimum in (((1, 0, 0), "infimum_100"), ((1, 0, 0.4), "infimum_10.4")):
+        b, loss, attained = pole(*strengths)
+        np.testing.assert_allclose(loss, case[infimum], atol=1e-12)
+        assert (b, attained) == (np.inf, False)
+    assert pole(1, 0.2, 0)[2]  # s_1 s_2 != 0
+    assert pole(0, 0, 0) == pole(0.5) == (0, 0, True)
+    geometric = 0.3 * 1.7 ** np.arange(5.0)
+    np.testing.assert_allclose(pole(*geometric), (1 / 1.7, 0, True), atol=1e-12)
+    # The best pole is no worse than any on a line, at its best a c.
+    s, line = np.array([[0.7], [-0.4], [0.2], [0.5]]), np.linspace(-3, 3, 601)[:, None]
+    powers = line ** np.arange(4)[::-1]
+    product = (powers @ s) / np.sum(powers**2, axis=1, keepdims=True)
+    losses = exact.rnn_loss(s, product, line, np.ones_like(line))
+    b, loss, _ = pole(*s[:, 0])
+    assert loss <= losses.min() < loss + 1e-4
+    at = b ** np.arange(4)[::-1]
+    np.testing.assert_allclose(exact.rnn_loss(s, at @ s / (at @ at), b[None], 1.0), loss)
+    slope = jax.grad(exact.rnn_loss, 2)(s, np.ones(1), np.zeros(1), np.ones(1))
+    np.testing.assert_allclose(slope, -0.2)  # at b = 0 the last but one input drives b
+    with pytest.raises(ValueError, match="traced"):
+        jax.jit(exact.rnn_minimum)(s)
+
+
+def test_steep_minima_warn_and_missing_ones_are_refused(tied, refused_plainly):
+    def steep(base):
+        return base ** (1 - np.arange(1, 51.0))[:, None]
+
+    assert round(tied["rnn_curvature"]["value"]) == 16254
+    with pytest.warns(UserWarning, match=r"1\.63e\+04 \(mode 1, pole 1\.05\)"):
+        tasks.linear_rnn(steep(1.05), width=2)
+    with pytest.warns(UserWarning, match=r"5\.46e\+04"):
+        tasks.linear_rnn(steep(1.2), width=2)
+    tasks.linear_rnn(0.9**49 * steep(0.9), width=2)  # is an error if it warns
+    refused_plainly("""
+import numpy as np
+from gdln_jax import tasks
+def g(strengths=None, **more):
+    return lambda: tasks.linear_rnn(strengths, **{"width": 2, **more})
+x, y = np.ones((4, 3, 2)), np.ones((4, 2))
+attempts = [
+    (g([[1.0], [0.0], [0.0]]), "the loss falls towards 0 as the pole b grows"),
+    (g([[0.5, 1.0], [0.3, 0.0], [0.2, 0.4]]), "no network is best for mode 2"),
+    (g(), "give strengths"),
+    (g([[1.0]], inputs=x, targets=y), "give strengths"),
+    (g(inputs=x), "give strengths"),
+    (g([1.0, 0.5]), "expected (time, mode)"),
+    (g(inputs=x[0], targets=y), "expected (n, time, features)"),
+]
+""")
+
+
+def test_sequences_of_ones_own():
+    draw = np.random.default_rng(4).standard_normal
+    x, y = draw((7, 4, 2)), draw((7, 1))
+    task = tasks.linear_rnn(width=3, inputs=x, targets=y)
+    net = GatedNetwork.init(task.graph, init.normal(0.5), key=jax.random.key(0))
+    p = net.parameters
+    h = 0
+    for t in range(4):
+        h = h @ p["Wh"].T + x[:, t] @ p["Wx"].T if t else x[:, t] @ p["Wx"].T
+    np.testing.assert_allclose(net(task.data)["y"], h @ p["Wy"].T, rtol=1e-12)
+    once = tasks.linear_rnn([[1.0, 0.5]], width=3).graph
+    assert set(once.parameters) == {"Wx", "Wy"}

@@ -242,7 +242,8 @@ def find_tied_frames(
     statistics = _TiedStatistics(data, sides, fixed, rng)
     cross, width, near = statistics.tables(rng)
     found: ByEndpoint = common_modes(cross, width, near, resolution(data))
-    known = {end.edge: frame for end, frame in found.items()} | _given(graph, sides, given)
+    taken, carried = _given(graph, sides, given)
+    known = {end.edge: frame for end, frame in found.items()} | taken
     modes = max((frame.shape[1] for frame in known.values()), default=0)
     known = {c: np.pad(x, ((0, 0), (0, modes - x.shape[1]))) for c, x in known.items()}
     u, v, frozen = _by_edge(graph, sides, statistics.matrix, known, modes)
@@ -254,6 +255,11 @@ def find_tied_frames(
             open_modes = np.any([passing[name] for name in inner], axis=0)
             known[c] = hidden_frame(graph.nodes[next(iter(inner))], open_modes)
     u, v, frozen = _by_edge(graph, sides, statistics.matrix, known, modes)
+    for k, edge in enumerate(graph.edges):
+        name = graph.parameter_of[edge.name][0]
+        if name in carried:
+            mask = np.pad(carried[name], (0, modes - len(carried[name])))
+            u[k], v[k] = u[k] * mask, v[k] * mask
     return Frames(u, v, modes, frozen)
 
 
@@ -291,9 +297,15 @@ def _by_edge(
     return u, v, frozen
 
 
-def _given(graph: Graph, sides: Sides, given: Mapping[str, tuple]) -> dict[int, np.ndarray]:
-    """Frames that the caller gives, by component."""
-    known = {}
+def _given(
+    graph: Graph, sides: Sides, given: Mapping[str, tuple]
+) -> tuple[dict[int, np.ndarray], dict[str, np.ndarray]]:
+    """Frames that the caller gives, by component, and by parameter which modes it carries (mode,).
+
+    A parameter with a column 0 does not carry that mode, though others of its component may.
+    """
+    known: dict[int, np.ndarray] = {}
+    carried: dict[str, np.ndarray] = {}
     for name, (left, right) in given.items():
         if name in graph.parameters:
             edge, turned = graph.uses[name][0]
@@ -302,20 +314,27 @@ def _given(graph: Graph, sides: Sides, given: Mapping[str, tuple]) -> dict[int, 
         pair = (right, left) if turned else (left, right)
         k = graph.edge_index[edge]
         shape = graph.shape(edge)
-        for c, frame, width in zip((sides.target[k], sides.source[k]), pair, shape, strict=True):
-            array = np.asarray(frame, float)
+        arrays = [np.asarray(frame, float) for frame in pair]
+        for c, array, width in zip((sides.target[k], sides.source[k]), arrays, shape, strict=True):
             if array.ndim != 2 or len(array) != width:
                 raise ValueError(
                     f"frames[{name!r}] has a frame of shape {array.shape} where ({width}, modes) "
                     "is expected: pass (U, V) in the orientation of the name."
                 )
-            if c in known and not np.allclose(known[c], array):
+            before = known.setdefault(c, array)
+            modes = max(before.shape[1], array.shape[1])
+            one, other = (np.pad(x, ((0, 0), (0, modes - x.shape[1]))) for x in (before, array))
+            both = one.any(axis=0) & other.any(axis=0)
+            if not np.allclose(one[:, both], other[:, both]):
                 raise ValueError(
                     f"frames[{name!r}] gives a second frame to sides that meet at a hidden node, "
                     f"{' or '.join(sorted(sides.nodes[c]))}: they have one frame together."
                 )
-            known[c] = array
-    return known
+            known[c] = np.where(one.any(axis=0), one, other)
+        modes = min(array.shape[1] for array in arrays)
+        first, second = (array[:, :modes].any(axis=0) for array in arrays)
+        carried[graph.parameter_of[edge][0]] = first & second
+    return known, carried
 
 
 def _symmetric(stack: np.ndarray) -> np.ndarray:

@@ -8,6 +8,10 @@ finite and above 0 is refused with a ValueError. Imports no other answer
 """
 
 from gdln_jax._checks import namespace as _namespace
+from gdln_jax.exact._attention import attention_merged as attention_merged
+from gdln_jax.exact._attention import attention_moments as attention_moments
+from gdln_jax.exact._attention import attention_plateaus as attention_plateaus
+from gdln_jax.exact._attention import attention_time as attention_time
 from gdln_jax.exact._chain import chain_mode as chain_mode
 from gdln_jax.exact._chain import chain_mode_time as chain_mode_time
 from gdln_jax.exact._chain import chain_sharpness as chain_sharpness
@@ -23,6 +27,8 @@ from gdln_jax.exact._modes import linear_mode as linear_mode
 from gdln_jax.exact._modes import linear_mode_time as linear_mode_time
 from gdln_jax.exact._modes import unbalanced_mode as unbalanced_mode
 from gdln_jax.exact._modes import unbalanced_mode_time as unbalanced_mode_time
+from gdln_jax.exact._recurrence import rnn_loss as rnn_loss
+from gdln_jax.exact._recurrence import rnn_minimum as rnn_minimum
 from gdln_jax.exact._routing import SharingMode as SharingMode
 from gdln_jax.exact._routing import routing_loss as routing_loss
 from gdln_jax.exact._routing import routing_mode as routing_mode

@@ -4,6 +4,7 @@ Each function returns a `Task` with `.graph`, `.data`, `.name` and `.meta`.
 """
 
 from gdln_jax._checks import namespace as _namespace
+from gdln_jax.tasks._attention import linear_attention as linear_attention
 from gdln_jax.tasks._contexts import semantic_contexts as semantic_contexts
 from gdln_jax.tasks._contexts import structure as structure
 from gdln_jax.tasks._contextual import contextual_classification as contextual_classification
@@ -11,6 +12,7 @@ from gdln_jax.tasks._hierarchy import hierarchy as hierarchy
 from gdln_jax.tasks._hierarchy import hierarchy_features as hierarchy_features
 from gdln_jax.tasks._images import transformed_images as transformed_images
 from gdln_jax.tasks._multiview import multiview as multiview
+from gdln_jax.tasks._recurrent import linear_rnn as linear_rnn
 from gdln_jax.tasks._routing import route_matrix as route_matrix
 from gdln_jax.tasks._routing import routing as routing
 from gdln_jax.tasks._routing import spectral_gap as spectral_gap
