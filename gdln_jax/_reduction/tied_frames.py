@@ -333,7 +333,7 @@ def _given(
             known[c] = np.where(one.any(axis=0), one, other)
         modes = min(array.shape[1] for array in arrays)
         first, second = (array[:, :modes].any(axis=0) for array in arrays)
-        carried[graph.parameter_of[edge][0]] = first & second
+        carried[graph.parameter_of[edge][0]] = np.asarray(first & second)
     return known, carried
 
 
