@@ -16,7 +16,7 @@ from jaxtyping import Array, PRNGKeyArray
 from scipy.stats import rankdata
 
 from gdln_jax import GatedNetwork, init, sweep, tasks, train
-from gdln_jax.recipes import _route_maps as route_maps
+from gdln_jax.recipes._core import route_maps
 from gdln_jax.recipes._core.declare import Numbers, Progress
 from gdln_jax.recipes._core.labelled import labelled
 from gdln_jax.recipes._core.options import OptionError
