@@ -9,23 +9,25 @@ import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from gdln_jax._checks import Suggesting, check_keys, namespace
 from gdln_jax._checks.types import ArrayLike, PRNGKeyArray
 from gdln_jax._data.arrays import real_array
 from gdln_jax._data.boundary import check_random_key
 from gdln_jax._graph import Graph
-from gdln_jax._linalg import balanced_pair, random_orthogonal
+from gdln_jax._linalg import balanced_pair, orthonormal, standard_normal
 
 Initialiser = Callable[[Graph, PRNGKeyArray], Any]
-_Sampler = Callable[[PRNGKeyArray, tuple[int, int]], Float[Array, "target source"]]
+_Stack = tuple[tuple[str, ...], tuple[int, int]]
+# Above this many entries stacks are drawn one after the other, each at its own size.
+_TOGETHER = 2**20
 
 
 @runtime_checkable
@@ -52,11 +54,9 @@ class RandomInitialiser(Suggesting):
     def __call__(self, graph: Graph, key: PRNGKeyArray) -> tuple[Array, ...]:
         """Return one stack of weights per store of the graph (without ties, per bundle)."""
         check_random_key(key)
-        sample = _orthogonal if self.kind == "orthogonal" else jax.random.normal
-        return tuple(
-            self._scales(graph, store.names) * _draw(key, _words(store.names), sample, store.shape)
-            for store in graph.stores
-        )
+        scales = [self._scales(graph, store.names) for store in graph.stores]
+        stacks = [(store.names, store.shape) for store in graph.stores]
+        return tuple(_scaled(scales, _draws(key, stacks, self.kind == "orthogonal")))
 
     def _scales(self, graph: Graph, names: tuple[str, ...]) -> Array:
         if not isinstance(self.scale, Mapping):
@@ -206,10 +206,13 @@ def _own_scale(value: Any) -> Any:
 
 def _framed(graph: Graph, key: PRNGKeyArray, scale: ArrayLike) -> dict[str, Array]:
     rank = min(graph.nodes.values())
-    frames = {}
-    for names in graph.classes.values():
-        shape = (graph.nodes[names[0]], rank)
-        frames.update(zip(names, _draw(key, _words(names), _orthogonal, shape), strict=True))
+    stacks = [(names, (graph.nodes[names[0]], rank)) for names in graph.classes.values()]
+    draws = _draws(key, stacks, orthogonal=True)
+    frames = {
+        name: frame
+        for (names, _), draw in zip(stacks, draws, strict=True)
+        for name, frame in zip(names, draw, strict=True)
+    }
     through = _paths_through(graph)
     least = min(through.values())
     return {
@@ -231,21 +234,52 @@ def _paths_through(graph: Graph) -> dict[str, int]:
     return {edge.name: before[edge.source] * after[edge.target] for edge in graph.edges}
 
 
-@functools.partial(jax.jit, static_argnames=("sample", "shape"))
+def _draws(key: PRNGKeyArray, stacks: Sequence[_Stack], orthogonal: bool) -> list[Array]:
+    """One array (name, target, source) per stack, each name's from a key of its own."""
+    sizes = [len(names) * math.prod(shape) for names, shape in stacks]
+    most = max(math.prod(shape) for _, shape in stacks)
+    together = most * sum(len(names) for names, _ in stacks) <= max(_TOGETHER, 2 * sum(sizes))
+    draws: list[Array] = []
+    for part in [stacks] if together else [[stack] for stack in stacks]:
+        words = np.concatenate([_words(names) for names, _ in part])
+        shapes = tuple((len(names), *shape) for names, shape in part)
+        draws += _draw(key, words, shapes, orthogonal)
+    return draws
+
+
+@jax.jit  # apart from the draw, whose last product would be rounded otherwise
+def _scaled(scales: list[Array], draws: list[Array]) -> list[Array]:
+    return [scale * draw for scale, draw in zip(scales, draws, strict=True)]
+
+
+@functools.partial(jax.jit, static_argnames=("shapes", "orthogonal"))
 def _draw(
-    key: PRNGKeyArray, words: Array, sample: _Sampler, shape: tuple[int, int]
-) -> Float[Array, "name target source"]:
-    """One sample per name, each from a key of its own."""
+    key: PRNGKeyArray, words: Array, shapes: tuple[tuple[int, int, int], ...], orthogonal: bool
+) -> list[Array]:
+    """Stacks of the shapes (name, target, source), in one program.
 
-    def one(word: Array) -> Array:
-        return sample(jax.random.fold_in(jax.random.fold_in(key, word[0]), word[1]), shape)
+    Every name gets as many numbers as the largest array has, and uses the first: the generator
+    counts, so they are those of an array of its own size, and it is compiled once.
+    """
+    most = max(math.prod(shape[1:]) for shape in shapes)
 
-    return jax.vmap(one)(words)
+    def numbers(word: Array) -> Array:
+        own = jax.random.fold_in(jax.random.fold_in(key, word[0]), word[1])
+        return standard_normal(own, (most,))
+
+    ends = np.cumsum([shape[0] for shape in shapes])[:-1]
+    parts = jnp.split(jax.vmap(numbers)(words), ends)
+    return [
+        _shaped(part, *shape[1:], orthogonal) for part, shape in zip(parts, shapes, strict=True)
+    ]
 
 
-def _orthogonal(key: PRNGKeyArray, shape: tuple[int, int]) -> Array:
-    tall = random_orthogonal(key, max(shape), min(shape))
-    return tall if shape[0] >= shape[1] else tall.T
+def _shaped(numbers: Array, rows: int, columns: int, orthogonal: bool) -> Array:
+    if not orthogonal:
+        return numbers[:, : rows * columns].reshape(-1, rows, columns)
+    tall = numbers[:, : rows * columns].reshape(-1, max(rows, columns), min(rows, columns))
+    frames = jax.vmap(orthonormal)(tall)
+    return frames if rows >= columns else jnp.swapaxes(frames, 1, 2)
 
 
 def _words(names: Iterable[str]) -> np.ndarray:

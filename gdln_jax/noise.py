@@ -33,7 +33,7 @@ from gdln_jax import GatedData, GatedNetwork, Graph
 from gdln_jax._checks import Result, check_integer, is_concrete, namespace
 from gdln_jax._checks.types import ArrayLike, PRNGKeyArray
 from gdln_jax._data.boundary import check_random_key
-from gdln_jax._linalg import one_by_one, random_orthogonal
+from gdln_jax._linalg import one_by_one, random_orthogonal, standard_normal
 from gdln_jax.exact._calculus import growth, implicit_root, scaled_time
 from gdln_jax.tasks import Task
 
@@ -256,7 +256,7 @@ def draw(
     u = orthogonal(keys[0], sizes.outputs, len(sbar))
     v = orthogonal(keys[1], sizes.inputs, len(sbar))
     x = orthogonal(keys[2], sizes.examples, sizes.inputs) * math.sqrt(sizes.examples)
-    z = jax.random.normal(keys[3], (sizes.examples, sizes.outputs), sbar.dtype)
+    z = standard_normal(keys[3], (sizes.examples, sizes.outputs), sbar.dtype)
     exact = jax.lax.Precision.HIGHEST
     teacher = jnp.matmul(u * sbar, v.T, precision=exact)
     y = jnp.matmul(x, teacher.T, precision=exact) + sigma * z

@@ -19,6 +19,7 @@ from gdln_jax._checks.types import ArrayLike, PRNGKeyArray
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
 from gdln_jax._data.schedule import Schedule
+from gdln_jax._linalg import standard_normal
 from gdln_jax._network.edges import check_untied
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._network.model import AbstractModel, Pairs
@@ -86,7 +87,7 @@ class RoutedNetwork(AbstractModel):
 
         def draw(shape: tuple[int, ...]) -> Array:
             scale = jnp.asarray(gain, dtype) * math.sqrt(2 / (shape[-1] + shape[-2]))
-            return scale * jax.random.normal(next(keys), shape, dtype)
+            return scale * standard_normal(next(keys), shape, dtype)
 
         weights = [tuple(draw(shape) for shape in group) for group in shapes]
         zeros = [
