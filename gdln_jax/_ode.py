@@ -4,6 +4,7 @@ Flow, reduction, races and learning times differ in their velocity and in what t
 share what is here. docs/tolerances.md lists the defaults.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
+from jax.flatten_util import ravel_pytree
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PyTree
 from typing_extensions import TypeAliasType
@@ -462,22 +464,42 @@ def _integrate(
     settings: Settings,
     controller: diffrax.AbstractStepSizeController,
     saveat: diffrax.SaveAt,
+    *,
+    event: diffrax.Event | None = None,
     **options: Any,
 ) -> diffrax.Solution:
-    """The one call of diffrax."""
+    """The one call of diffrax, which sees the state as one row.
+
+    A step is a dozen operations on every array of the state, and so is its program: as a row the
+    routing network's flow compiles in three quarters of the time.
+    """
+    row, state = ravel_pytree(y0)
+
+    def of_state(look: Callable[..., PyTree]) -> Callable[..., PyTree]:
+        return lambda t, y, args, **more: look(t, state(y), args, **more)
+
+    def is_sub(part: Any) -> bool:
+        return isinstance(part, diffrax.SubSaveAt)
+
+    if event is not None:
+        event = dataclasses.replace(event, cond_fn=jax.tree.map(of_state, event.cond_fn))
+    subs = jax.tree.map(
+        lambda sub: dataclasses.replace(sub, fn=of_state(sub.fn)), saveat.subs, is_leaf=is_sub
+    )
     return diffrax.diffeqsolve(
-        diffrax.ODETerm(velocity),
+        diffrax.ODETerm(lambda t, y, args: ravel_pytree(velocity(t, state(y), args))[0]),
         settings.solver,
         t0,
         t1,
         None,
-        y0,
+        row,
         args,
-        saveat=saveat,
+        saveat=dataclasses.replace(saveat, subs=subs),
         stepsize_controller=controller,
         adjoint=settings.adjoint,
         max_steps=settings.max_steps,
         throw=False,
+        event=event,
         **options,
     )
 
