@@ -1,5 +1,6 @@
 """The public names, in the order of the workflow; `__init__.py` reads them here."""
 
+from gdln_jax._machine import configure as configure
 from gdln_jax._graph import Graph as Graph
 from gdln_jax._data.gated import GatedData as GatedData
 from gdln_jax._data.patterns import Patterns as Patterns

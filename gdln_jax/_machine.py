@@ -2,17 +2,151 @@
 
 import os
 import platform
+import sys
+import warnings
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from types import NoneType
 
 from gdln_jax._version import __version__
 
 # What a result depends on; `gdln info` and every record of a run name them.
 PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "xarray")
+_ON_ERROR = "EQX_ON_ERROR"
 # Linux ends a process that holds more memory maps; every compiled program holds some.
 _MAP_LIMIT = Path("/proc/sys/vm/max_map_count")
+
+
+def configure(
+    *,
+    cache: bool | str | Path | None = None,
+    error_callbacks: bool | None = None,
+    cpu_devices: int | None = None,
+) -> dict[str, str]:
+    """Set what JAX and Equinox fix early: call it first, before anything is computed.
+
+    ```python
+    import gdln_jax as gdln
+
+    gdln.configure(cache=True, error_callbacks=False)
+    ```
+
+    Programs are compiled anew in every process unless a folder keeps them, and a program that calls
+    back into Python cannot be kept. The solver's own checks do so by default. This package reports
+    every failure of a solver by a status and NaN, so that it does not need them.
+
+    Args:
+        cache: True keeps compiled programs in `JAX_COMPILATION_CACHE_DIR`, else in a folder of
+            the user's cache; a path keeps them there; False keeps none.
+        error_callbacks: False turns every `eqx.error_if` of this process, yours included, into
+            NaN in its result instead of an exception. It acts only before Equinox is imported
+            (by you or by a function of this package), and holds for the processes that this one
+            starts. True, Equinox's default, leaves them on.
+        cpu_devices: the number of devices that JAX makes of a CPU, over which `sweep` divides its
+            runs. It acts only before JAX computes anything.
+
+    Returns:
+        What holds now of what was given, or of all three if nothing was, as text.
+
+    Raises:
+        TypeError: `cache` is neither a bool nor a path.
+        ValueError: `cpu_devices` is below 1.
+
+    Warns:
+        RuntimeWarning: for what could not be set, with the remedy.
+    """
+    if not isinstance(cache, bool | str | os.PathLike | NoneType):
+        raise TypeError(f"cache is {cache!r}; pass True, False or the path of a folder.")
+    if cpu_devices is not None and (isinstance(cpu_devices, bool) or cpu_devices < 1):
+        raise ValueError(f"cpu_devices is {cpu_devices!r}; pass a whole number of at least 1.")
+    asked = {"cache": cache, "error_callbacks": error_callbacks, "cpu_devices": cpu_devices}
+    holds = {}
+    for name, value in asked.items():
+        if value is None and any(other is not None for other in asked.values()):
+            continue
+        setter, reader = _SETTINGS[name]
+        if value is not None and (problem := setter(value)):
+            warnings.warn(f"{name}: {problem}", RuntimeWarning, stacklevel=2)
+        holds[name] = reader()
+    return holds
+
+
+def _set_cache(cache: bool | str | Path) -> str:
+    """Set JAX's persistent cache, unless something stands in the way, which is returned."""
+    import jax
+
+    folder, trouble = (None, "") if cache is False else cache_folder(cache)
+    if trouble:
+        return trouble
+    jax.config.update("jax_compilation_cache_dir", folder)
+    # Programs here are small and many: keep those that compile quickly, too.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    return ""
+
+
+def _set_error_callbacks(on: bool) -> str:
+    """Set Equinox's reaction to errors; return what stands in the way."""
+    os.environ[_ON_ERROR] = "raise" if on else "nan"
+    if _has_error_callbacks() == on:
+        return ""
+    return (
+        f"Equinox was imported before, and keeps what it read then; call "
+        f"gdln.configure before you import equinox, diffrax or use gdln_jax, or start Python with "
+        f"{_ON_ERROR}={os.environ[_ON_ERROR]}. Processes started from here have it."
+    )
+
+
+def _set_cpu_devices(count: int) -> str:
+    """Set the number of devices that JAX makes of a CPU; return what stands in the way."""
+    import jax
+
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:
+        return (
+            "JAX has computed something already; call gdln.configure before, or set "
+            "JAX_NUM_CPU_DEVICES."
+        )
+    return ""
+
+
+def _cache() -> str:
+    import jax
+
+    return jax.config.values["jax_compilation_cache_dir"] or "off"
+
+
+def _error_callbacks() -> str:
+    return "on" if _has_error_callbacks() else "off"
+
+
+def _cpu_devices() -> str:
+    import jax
+
+    count = jax.config.values["jax_num_cpu_devices"]
+    return str(count) if count > 0 else "JAX's default"
+
+
+# option -> how it is set, returning what stands in the way, and how it is read
+_SETTINGS: dict[str, tuple[Callable[..., str], Callable[[], str]]] = {
+    "cache": (_set_cache, _cache),
+    "error_callbacks": (_set_error_callbacks, _error_callbacks),
+    "cpu_devices": (_set_cpu_devices, _cpu_devices),
+}
+
+
+def _has_error_callbacks() -> bool:
+    if "equinox" not in sys.modules:
+        return os.environ.get(_ON_ERROR, "raise") in ("raise", "breakpoint")
+    import equinox as eqx
+    import jax
+
+    checked = jax.make_jaxpr(lambda x: eqx.error_if(x, x > 0, ""))(1.0)
+    return "callback" in str(checked)
 
 
 def prepare() -> str:
@@ -24,21 +158,20 @@ def prepare() -> str:
 
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_default_matmul_precision", "highest")  # no TF32 products (PITFALLS 13)
-    folder, trouble = cache_folder()
-    jax.config.update("jax_compilation_cache_dir", None if trouble else folder)
-    # Programs here are small and many: keep those that compile quickly, too.
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    return f"off: {trouble}" if trouble else folder
+    if not (trouble := _set_cache(True)):
+        return _cache()
+    _set_cache(False)
+    return f"off: {trouble}"
 
 
-def cache_folder() -> tuple[str, str]:
+def cache_folder(given: str | Path | bool = True) -> tuple[str, str]:
     """The folder of compiled programs, made if it is missing, and why it cannot be used, if so.
 
-    JAX_COMPILATION_CACHE_DIR, else one under the user's cache folder. An address (gs://...) is
-    JAX's to open, which takes the package etils.
+    The one that is given, else JAX_COMPILATION_CACHE_DIR, else one under the user's cache folder.
+    An address (gs://...) is JAX's to open, which takes the package etils.
     """
-    chosen = os.environ.get("JAX_COMPILATION_CACHE_DIR", "")
+    named = os.environ.get("JAX_COMPILATION_CACHE_DIR", "")
+    chosen = named if isinstance(given, bool) else os.fspath(given)
     if "://" in chosen:
         known = find_spec("etils") is not None and find_spec("etils.epath") is not None
         return chosen, "" if known else f"{chosen} is an address: pip install 'etils[epath]'"

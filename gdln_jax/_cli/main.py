@@ -44,7 +44,8 @@ def main() -> None:
     """Run the command; SIGINT and SIGTERM end it with 130 and 143 once files are cleaned up."""
     # Error callbacks keep diffrax's programs out of the compilation cache. With "nan" a failure
     # inside them is NaN: `gradient_flow` reports status 2, and a check of NaN fails.
-    os.environ.setdefault("EQX_ON_ERROR", "nan")
+    if "EQX_ON_ERROR" not in os.environ:
+        _machine.configure(error_callbacks=False)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that does not know every character
             stream.reconfigure(errors="replace")

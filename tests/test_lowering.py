@@ -1,0 +1,88 @@
+"""Every main program compiles for GPUs and TPUs in both precisions, without host callbacks.
+
+Lowered only: no such device is needed. An extension with a program of its own adds a line.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax import export
+
+import gdln_jax as gdln
+
+# Private: the public trainer is a loop on the host around this program.
+from gdln_jax.images._step import route_table, step
+
+TS = np.linspace(0.0, 3.0, 4)
+
+
+def _image_step() -> "Program":
+    net = gdln.images.RoutedNetwork.init(
+        2, 3, 2, width=3, key=jax.random.key(0), dtype=str(jnp.ones(()).dtype)
+    )
+    table = route_table(np.eye(2, dtype=bool))
+    rates = tuple(jnp.asarray(rate) for rate in (0.1, 0.9, 1.0))
+    images, labels = jnp.ones((2, 4, 3)), jnp.zeros((2, 4), int)
+    return lambda net: step(net, net, images, labels, table, rates, "mse"), (net,)
+
+
+Program = tuple[Callable[..., object], tuple[object, ...]]
+
+
+def programs() -> dict[str, Program]:
+    """Functions of arrays, and their arguments, in the precision of the moment."""
+    task = gdln.tasks.routing(2, 2)
+    graph, data = task.graph, task.data
+
+    def draw(key: jax.Array) -> gdln.GatedNetwork:
+        return gdln.GatedNetwork.init(graph, gdln.init.orthogonal(0.2), key=key)
+
+    net = draw(jax.random.key(0))
+    reduction = gdln.reduce(graph, data, tol=1e-4)
+    b0 = gdln.effective_initial(reduction, net).strengths
+    optimizer = optax.sgd(0.1, momentum=0.9)
+
+    def training(net: gdln.GatedNetwork) -> jax.Array:
+        return gdln.train(net, data, optimizer=optimizer, steps=4, progress=False).losses
+
+    def flow(net: gdln.GatedNetwork) -> jax.Array:
+        return gdln.gradient_flow(net, data, TS, progress=False).losses
+
+    def reduced_training(b0: gdln.ModeStrengths) -> jax.Array:
+        return reduction.train(b0, rule=gdln.rules.sgd(0.1), steps=4, check_end=False).losses
+
+    chain = gdln.Graph.chain([3, 20, 2])
+    wide = gdln.GatedNetwork.init(chain, gdln.init.orthogonal(0.1), key=jax.random.key(1))
+    small = gdln.reduce_width(wide, gdln.GatedData({"x": np.eye(3)}, {"y": np.eye(3)[:, :2]}))
+    return {
+        "initialisers": (draw, (jax.random.key(2),)),
+        "train": (training, (net,)),
+        "flow": (flow, (net,)),
+        "reduced solve": (lambda b: reduction.solve(b, TS).losses, (b0,)),
+        "learning time": (lambda b: reduction.time_to(0.1, b, t1=3.0).time, (b0,)),
+        "reduced training": (reduced_training, (b0,)),
+        "width-reduced training": (
+            lambda net: gdln.train(net, small.data, optimizer=optimizer, steps=4).losses,
+            (small.net,),
+        ),
+        "a sweep's program": (
+            jax.vmap(lambda key: training(draw(key))),
+            (jax.random.split(jax.random.key(3), 2),),
+        ),
+        "singular values": (gdln.measures.singular_values, (net.stacks[0],)),
+        "image step": _image_step(),
+    }
+
+
+@pytest.mark.parametrize("bits", [64, 32])
+def test_main_programs_compile_for_every_accelerator(bits: int) -> None:
+    with jax.enable_x64(bits == 64):
+        for name, (program, args) in programs().items():
+            lowered = export.export(jax.jit(program), platforms=("cuda", "rocm", "tpu"))(*args)
+            text = lowered.mlir_module()
+            assert "callback" not in text, name
+            assert ("f64" in text) == (bits == 64), name
