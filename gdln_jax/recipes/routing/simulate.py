@@ -128,7 +128,7 @@ def final_state(o: Options, p: Plan, nets: GatedNetwork) -> Variables:
 
     def look(net: GatedNetwork) -> tuple[Array, ...]:
         outputs = jnp.einsum("ijyx,nx->ijny", measures.input_output_maps(net), probes)
-        h = jnp.einsum("ihx,nx->inh", net.stacks[0], probes).reshape(-1, o.width)
+        h = jnp.einsum("iwx,nx->inw", net.stacks[0], probes).reshape(-1, o.width)
         cosine = measures.domain_alignment(h @ h.T, o.domains)  # without a pair NaN
         return measures.route_errors(net, x, p.predict(x)), h @ h.T, cosine, outputs
 
