@@ -1,7 +1,9 @@
 """Descent by an optimiser of optax: the one loop over steps, one call for all signatures."""
 
+import functools
 import inspect
 from collections.abc import Callable
+from inspect import isfunction
 from typing import NamedTuple
 
 import jax
@@ -116,7 +118,56 @@ def as_transformation(optimizer: object, name: str = "optimizer") -> Optimizer:
         return optimizer.gradient_transformation()
     if not isinstance(optimizer, optax.GradientTransformation):
         raise ValueError(f"{name} is {optimizer!r}; pass an optax optimiser, e.g. optax.sgd(0.1).")
-    return optimizer
+    return jax.tree.map(lambda part: _Made(part) if isfunction(part) else part, optimizer)
+
+
+class _Made:
+    """A function that equals any other that the same code made from the same values.
+
+    `optax.sgd(0.1)` makes new functions in every call, and JAX would compile a run anew for each.
+    Functions of other packages than optax and this one equal themselves only: what they read when
+    they run is not known.
+    """
+
+    def __init__(self, function: Callable[..., PyTree]) -> None:
+        functools.update_wrapper(self, function)  # so that `inspect.signature` finds its arguments
+        self._function = function
+        self._made_from = _made_from(function)
+
+    def __call__(self, *args: object, **kwargs: object) -> PyTree:
+        return self._function(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Made) and self._made_from == other._made_from
+
+    def __hash__(self) -> int:
+        return hash(self._made_from)
+
+
+def _made_from(value: object) -> tuple[object, ...]:
+    """Code and values that a function was made from, as far as they cannot change."""
+    if isinstance(value, tuple):
+        return type(value), *map(_made_from, value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return type(value), value
+    own = isfunction(value) and value.__module__.partition(".")[0] in ("optax", __package__)
+    if own and value.__kwdefaults__ is None:
+        cells = tuple(cell.cell_contents for cell in value.__closure__ or ())
+        return value.__module__, value.__code__, *map(_made_from, (value.__defaults__, cells))
+    return (_Same(value),)
+
+
+class _Same:
+    """Equals itself; holds what it stands for, so that nothing else gets its `id`."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._value is other._value
+
+    def __hash__(self) -> int:
+        return id(self._value)
 
 
 def initial_state(optimizer: Optimizer, params: PyTree) -> PyTree:

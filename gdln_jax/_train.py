@@ -147,9 +147,10 @@ def train(
             one function object to reuse the compiled program; `jax.tree_util.Partial(f, x, y)`
             hands arrays to `f(x, y, k, key)` without baking them into it.
         optimizer: from optax, also those that ask for the value of the loss (`lbfgs`, `polyak_sgd`,
-            `contrib.reduce_on_plateau`) and `MultiSteps`. Reuse one optimiser object to reuse the
-            compiled program; a learning rate that varies over runs can be a traced array when the
-            optimiser is built inside the mapped function.
+            `contrib.reduce_on_plateau`) and `MultiSteps`. One that is made anew from the same
+            numbers runs the same compiled program; with functions of your own (a schedule) it must
+            be the same object. A learning rate that varies over runs can be a traced array when
+            the optimiser is built inside the mapped function.
         save_every: a record at steps 0, save_every, 2 save_every, ... and at the last step.
         batch_size: draw that many examples without replacement at each step, uniformly; their
             weights are kept, times n / batch_size, so that the mean gradient over batches is the

@@ -26,6 +26,9 @@ from gdln_jax import (
     train,
 )
 
+# Private: no public function shows which optimisers count as one.
+from gdln_jax._scan import as_transformation
+
 GRAPH, DATA, WEIGHTS = random_system(3)
 SMALL = {k: 0.3 * w for k, w in WEIGHTS.items()}
 NETWORK = GatedNetwork(GRAPH, SMALL)
@@ -566,3 +569,53 @@ class TestBatchesOfRuns:
     def test_a_model_without_weights_is_refused(self):
         with pytest.raises(ValueError, match=r"no floating-point array"):
             train(eqx.nn.Identity(), DATA, optimizer=SGD, steps=1)
+
+
+class TestProgramsAreKept:
+    """An optimiser made anew from the same numbers runs the program that there is."""
+
+    def test_by_numbers_and_not_by_identity(self):
+        traces = []
+
+        def counted(model, data):
+            traces.append(1)
+            return mse(model, data)
+
+        def run(optimizer):
+            before = len(traces)
+            train(NETWORK, DATA, optimizer=optimizer, steps=2, loss=counted)
+            return len(traces) - before
+
+        first = run(optax.sgd(0.05))
+        # What is left are the checks before the run, which trace the loss outside of it.
+        assert run(optax.sgd(0.05)) < first
+        assert run(optax.sgd(0.06)) == first
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            (lambda: optax.adamw(1e-3), lambda: optax.adamw(1e-3, b1=0.8)),
+            (
+                lambda: optax.chain(optax.clip(1.0), optax.sgd(0.1)),
+                lambda: optax.chain(optax.clip(2.0), optax.sgd(0.1)),
+            ),
+            (
+                lambda: optax.sgd(optax.cosine_decay_schedule(0.1, 100)),
+                lambda: optax.sgd(optax.cosine_decay_schedule(0.1, 101)),
+            ),
+        ],
+    )
+    def test_what_is_equal(self, one, other):
+        assert as_transformation(one()) == as_transformation(one())
+        assert hash(as_transformation(one())) == hash(as_transformation(one()))
+        assert as_transformation(one()) != as_transformation(other())
+
+    def test_what_may_change_is_equal_to_itself_only(self):
+        rate = {"now": 0.1}
+
+        def made():
+            return optax.sgd(lambda _: rate["now"])
+
+        assert as_transformation(made()) != as_transformation(made())
+        same = made()
+        assert as_transformation(same) == as_transformation(same)
