@@ -16,7 +16,6 @@ Progress = Callable[[float, str], None]
 Numbers = dict[str, Any]
 _Value = TypeVar("_Value")
 _Number = float | int
-_Limit = _Number | None
 
 
 def silent(fraction: float, doing: str) -> None:
@@ -24,28 +23,24 @@ def silent(fraction: float, doing: str) -> None:
 
 
 # ------------------------------------------------------------------ options
-def option(
-    default: _Value,
-    about: str,
-    *,
-    least: _Limit = None,
-    above: _Limit = None,
-    most: _Limit = None,
-    below: _Limit = None,
-) -> _Value:
+# Limit -> its words in the help, and what holds of a value inside.
+_LIMITS = {
+    "least": ("at least", ge),
+    "above": ("above", gt),
+    "most": ("at most", le),
+    "below": ("below", lt),
+}
+
+
+def option(default: _Value, about: str, **limits: _Number) -> _Value:
     """Declare a field of an options class: its default, what it is about, and its range.
 
-    The range holds for each entry of a tuple; None is always allowed where the type has it.
+    Limits are `least`, `above`, `most` and `below`. They hold for each entry of a tuple, and None
+    is always allowed where the type has it.
     """
-    every = (
-        ("at least", least, ge),
-        ("above", above, gt),
-        ("at most", most, le),
-        ("below", below, lt),
-    )
-    limits = [(words, limit, holds) for words, limit, holds in every if limit is not None]
-    text = " and ".join(f"{words} {limit:g}" for words, limit, _ in limits)
-    return field(default=default, metadata={"about": about, "range": text, "limits": limits})
+    every = [(*_LIMITS[name], limit) for name, limit in limits.items()]
+    text = " and ".join(f"{words} {limit:g}" for words, _, limit in every)
+    return field(default=default, metadata={"about": about, "range": text, "limits": every})
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ class RecipeOptions:
             for number in value if isinstance(value, tuple) else (value,):
                 if not limits or not isinstance(number, int | float):
                     continue
-                if not (math.isfinite(number) and all(holds(number, x) for _, x, holds in limits)):
+                if not (math.isfinite(number) and all(holds(number, x) for _, holds, x in limits)):
                     limit = one.metadata["range"]
                     raise ValueError(f"{one.name} must be a number {limit}, got {number}")
         self.validate()

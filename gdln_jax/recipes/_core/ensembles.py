@@ -1,6 +1,7 @@
 """Many networks by gradient descent in one program, and how far they are from a curve."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -45,7 +46,8 @@ def descend(
         OptionError: some network diverged; says which, and what to change.
     """
     dtype = next(a.dtype for a in jax.tree.leaves(nets) if eqx.is_inexact_array(a))
-    run = _program(nets, data, jnp.asarray(rate, dtype), steps, save_every, measure, keep_models)
+    often = {"steps": steps, "save_every": save_every, "keep_models": keep_models}
+    run = _program(nets, data, jnp.asarray(rate, dtype), measure=measure, **often)
     bad = np.flatnonzero(np.asarray(run.status))
     if len(bad):
         code = int(np.asarray(run.status)[bad[0]])
@@ -57,26 +59,15 @@ def descend(
 
 
 @eqx.filter_jit
-def _program(
-    nets: PyTree,
-    data: PyTree,
-    rate: Array,
-    steps: int,
-    save_every: int,
-    measure: Measure,
-    models: bool,
-) -> Trajectory:
-    def run(net: PyTree) -> Trajectory:
-        often = {"steps": steps, "save_every": save_every, "keep_models": models}
-        return train(net, data, optimizer=optax.sgd(rate), measure=measure, **often)
-
-    return eqx.filter_vmap(run)(nets)
+def _program(nets: PyTree, data: PyTree, rate: Array, **how: Any) -> Trajectory:
+    return eqx.filter_vmap(lambda net: train(net, data, optimizer=optax.sgd(rate), **how))(nets)
 
 
 def spacing(steps: int, records: int = 250) -> int:
     """Steps between records: a round number that gives about `records` of them."""
-    round_numbers = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]
-    return max(k for k in round_numbers if k <= max(1.0, steps / records))
+    return max(
+        k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if k <= max(1, steps / records)
+    )
 
 
 def gaps(curve: ArrayLike, reference: ArrayLike, scale: float) -> tuple[float, float]:

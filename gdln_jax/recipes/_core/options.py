@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-_TRUE = {"true", "yes", "on", "1"}
-_FALSE = {"false", "no", "off", "0"}
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_BOOLS = {word: word in _TRUE for word in (*_TRUE, *_FALSE)}
 
 
 class OptionError(ValueError):
@@ -51,12 +51,16 @@ def with_values(options: type, values: Mapping[str, Any]) -> Any:
     dataclass itself refuses (`__post_init__` raises ValueError) is an `OptionError` too.
     """
     hints = typing.get_type_hints(options)
-    known = [field.name for field in dataclasses.fields(options) if field.init]
+    known = [field.name for field in dataclasses.fields(options)]
     read: dict[str, Any] = {}
     for key, value in values.items():
         if key not in known:
             raise OptionError(f"there is no option {key!r}{closest(key, known)}")
-        read[key] = _read(key, value, hints[key])
+        try:
+            read[key] = _as(value, hints[key])
+        except (ValueError, TypeError, OverflowError, KeyError):
+            kind = _name(hints[key])
+            raise OptionError(f"option {key} takes {kind}, got {value!r}") from None
     try:
         return options(**read)
     except OptionError:
@@ -77,19 +81,12 @@ class Described(typing.NamedTuple):
 
 def describe(options: type) -> list[Described]:
     """Describe every option; every option of a recipe has a default."""
-    defaults = options()
-    hints = typing.get_type_hints(options)
-    return [
-        Described(
-            field.name,
-            _name(hints[field.name]),
-            repr(getattr(defaults, field.name)),
-            field.metadata.get("range", ""),
-            field.metadata.get("about", ""),
-        )
-        for field in dataclasses.fields(options)
-        if field.init
-    ]
+    defaults, hints, rows = options(), typing.get_type_hints(options), []
+    for one in dataclasses.fields(options):
+        default, more = repr(getattr(defaults, one.name)), one.metadata
+        texts = (more.get("range", ""), more.get("about", ""))
+        rows.append(Described(one.name, _name(hints[one.name]), default, *texts))
+    return rows
 
 
 def _name(kind: Any) -> str:
@@ -104,14 +101,6 @@ def _name(kind: Any) -> str:
     return "none" if kind is type(None) else getattr(kind, "__name__", str(kind))
 
 
-def _read(key: str, value: object, kind: Any) -> object:
-    """`value` as a `kind`, or an `OptionError` that names the option, the type and the value."""
-    try:
-        return _as(value, kind)
-    except (ValueError, TypeError, OverflowError, KeyError):
-        raise OptionError(f"option {key} takes {_name(kind)}, got {value!r}") from None
-
-
 def _as(value: object, kind: Any) -> object:
     """`value` as a `kind`: a text is read, anything else must be of the kind already."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -123,7 +112,7 @@ def _as(value: object, kind: Any) -> object:
     if origin in (types.UnionType, typing.Union):
         # None before all others, str after them.
         for one in sorted(arguments, key=lambda kind: (kind is str, kind is not type(None))):
-            with contextlib.suppress(ValueError, TypeError):
+            with contextlib.suppress(ValueError, TypeError, KeyError):
                 return _as(value, one)
         raise TypeError(value)
     if origin is tuple:
@@ -141,17 +130,6 @@ def _as(value: object, kind: Any) -> object:
     return value
 
 
-def _as_bool(text: str) -> bool:
-    if text.lower() not in _TRUE | _FALSE:
-        raise ValueError(text)
-    return text.lower() in _TRUE
-
-
-def _as_none(text: str) -> None:
-    if text.lower() not in ("none", ""):
-        raise ValueError(text)
-
-
 def _as_int(text: str) -> int:
     number = float(text)  # 1e4 is a whole number, 1.5 is not
     if number != int(number):
@@ -160,8 +138,8 @@ def _as_int(text: str) -> int:
 
 
 _READ: dict[Any, Callable[[str], object]] = {
-    bool: _as_bool,
-    type(None): _as_none,
+    bool: lambda text: _BOOLS[text.lower()],
+    type(None): lambda text: {"": None, "none": None}[text.lower()],
     int: _as_int,
     float: float,
     str: str,

@@ -7,14 +7,14 @@ import dataclasses
 import importlib
 import importlib.resources
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
 from gdln_jax.recipes._core.declare import Criterion, Numbers, Progress, RecipeOptions, silent
 from gdln_jax.recipes._core.options import OptionError
-from gdln_jax.recipes._core.result import Check, Dataset, Result
+from gdln_jax.recipes._core.result import Dataset, Result, failed
 
 # What may be said of a paper's statement.
 Standing = Literal["holds", "holds under conditions", "does not hold"]
@@ -84,22 +84,23 @@ class Recipe:
 
     def examine(self, options: RecipeOptions, data: Dataset) -> Result:
         """Measure, check, describe and draw a data set that was made with `options`."""
-        given = plain_values(options)
+        given = dataclasses.asdict(options)
         numbers = {**given, **self._module("simulate").measure(options, data)}
         checks = tuple(
             one.check(numbers) for one in self.criteria if not one.needs or numbers[one.needs]
         )
         finding, notes, text, caption = self.texts(numbers)
-        failed = failure(checks)
+        failures = failed(checks)
+        verdict = f"Checks failed ({failures}): the numbers below establish nothing."
         return Result(
             name=self.name,
             data=data,
             checks=checks,
             figure=partial(self._module("figure").draw, data, numbers),
-            verdict=failed or f"{self.figure} {self.standing}: {finding}",
+            verdict=verdict if failures else f"{self.figure} {self.standing}: {finding}",
             notes=notes,
             options=given,
-            text="" if failed else text,
+            text="" if failures else text,
             caption=caption,
             numbers=numbers,
         )
@@ -134,22 +135,12 @@ class Recipe:
         except OptionError:
             raise
         except (ValueError, ArithmeticError, RuntimeError) as error:
-            known = [*plain_values(self.options()).items(), *self.quick.items()]
-            given = {key: x for key, x in plain_values(options).items() if (key, x) not in known}
+            known = [*dataclasses.asdict(self.options()).items(), *self.quick.items()]
+            given = {
+                key: x for key, x in dataclasses.asdict(options).items() if (key, x) not in known
+            }
             if not given:  # a fault of the recipe's
                 raise
             chosen = ", ".join(f"{key}={value!r}" for key, value in given.items())
             reason = " ".join(str(error).split())
             raise OptionError(f"{self.name} cannot run with {chosen}: {reason}") from error
-
-
-def plain_values(options: RecipeOptions) -> dict[str, Any]:
-    """Return the options by name."""
-    return {one.name: getattr(options, one.name) for one in dataclasses.fields(options)}
-
-
-def failure(checks: Sequence[Check]) -> str:
-    """Return the verdict where a check failed, or where there is none; else nothing."""
-    failed = "; ".join(one.name for one in checks if not one.passed)
-    failed = failed or ("" if checks else "there are none")
-    return failed and f"Checks failed ({failed}): the numbers below establish nothing."

@@ -4,7 +4,7 @@ Imports nothing heavy.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from xarray import Dataset
 else:  # not loaded by the catalogue, and not checked at run time
     Figure = Dataset = Any
+
+
+def plain(value: object) -> object:
+    """Return what JSON holds; numbers that are not finite, and all it does not know, as texts."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return value if isinstance(value, float) and math.isfinite(value) else str(value)
 
 
 @dataclass(frozen=True)
@@ -32,10 +43,13 @@ class Check:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; a number that is not finite is "nan", "inf" or "-inf"."""
-        return {
-            key: value if not isinstance(value, float) or math.isfinite(value) else str(value)
-            for key, value in vars(self).items()
-        }
+        return {key: plain(value) for key, value in vars(self).items()}
+
+
+def failed(checks: Sequence[Check]) -> str:
+    """Return the names of the checks that failed, or that there are none; empty if all passed."""
+    names = "; ".join(check.name for check in checks if not check.passed)
+    return names if checks else "there are none"
 
 
 @dataclass(frozen=True)

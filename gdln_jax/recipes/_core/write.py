@@ -6,7 +6,6 @@ Every file is written beside its place, synced and renamed, and only when all of
 import hashlib
 import io
 import json
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 from gdln_jax._files import expanded, refuse_foreign, written_whole
 from gdln_jax._machine import versions
 from gdln_jax.recipes._core.options import OptionError
-from gdln_jax.recipes._core.result import Dataset, Figure, Result
+from gdln_jax.recipes._core.result import Dataset, Figure, Result, failed, plain
 from gdln_jax.recipes._core.spread import spread_over_seeds
 
 FAILED = "CHECKS FAILED"
@@ -112,11 +111,10 @@ def _picture(figure: Figure, **options: Any) -> bytes:
 
 def _drawn(result: Result) -> Figure:
     figure = result.figure() if callable(result.figure) else result.figure
-    if not result.passed:
-        failed = ", ".join(check.name for check in result.checks if not check.passed)
-        text = f"{FAILED}: {failed or 'there are none'}"
+    if names := failed(result.checks):
         look = {"ha": "center", "va": "top", "color": "white", "weight": "bold", "wrap": True}
-        figure.text(0.5, 0.995, text, bbox={"facecolor": "red", "edgecolor": "none"}, **look)
+        look |= {"bbox": {"facecolor": "red", "edgecolor": "none"}}
+        figure.text(0.5, 0.995, f"{FAILED}: {names}", **look)
     return figure
 
 
@@ -128,21 +126,10 @@ def _record(result: Result, run: Mapping[str, object]) -> dict[str, Any]:
         "verdict": result.verdict,
         "checks": [check.as_dict() for check in result.checks],
         "notes": list(result.notes),
-        "options": _plain(dict(result.options or {})),
+        "options": plain(result.options or {}),
         "versions": versions(),
         "run": dict(run),
     }
-
-
-def _plain(value: object) -> object:
-    """What JSON holds: numbers that are not finite, and all that it does not know, as texts."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    return value if isinstance(value, float) and math.isfinite(value) else str(value)
 
 
 def _data(result: Result, record: dict[str, Any]) -> bytes:
