@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
-from inspect import isfunction
+from types import FunctionType
 from typing import NamedTuple
 
 import jax
@@ -118,7 +118,7 @@ def as_transformation(optimizer: object, name: str = "optimizer") -> Optimizer:
         return optimizer.gradient_transformation()
     if not isinstance(optimizer, optax.GradientTransformation):
         raise ValueError(f"{name} is {optimizer!r}; pass an optax optimiser, e.g. optax.sgd(0.1).")
-    return jax.tree.map(lambda part: _Made(part) if isfunction(part) else part, optimizer)
+    return jax.tree.map(lambda x: _Made(x) if isinstance(x, FunctionType) else x, optimizer)
 
 
 class _Made:
@@ -150,11 +150,16 @@ def _made_from(value: object) -> tuple[object, ...]:
         return type(value), *map(_made_from, value)
     if value is None or isinstance(value, bool | int | float | str):
         return type(value), value
-    own = isfunction(value) and value.__module__.partition(".")[0] in ("optax", __package__)
-    if own and value.__kwdefaults__ is None:
+    if isinstance(value, FunctionType) and _is_known(value):
         cells = tuple(cell.cell_contents for cell in value.__closure__ or ())
-        return value.__module__, value.__code__, *map(_made_from, (value.__defaults__, cells))
+        defaults = value.__defaults__, *(value.__kwdefaults__ or {}).items()
+        return value.__module__, value.__code__, *map(_made_from, (*defaults, cells))
     return (_Same(value),)
+
+
+def _is_known(function: FunctionType) -> bool:
+    """Whether what it reads beside its arguments are its closure and its module's constants."""
+    return function.__module__.partition(".")[0] in ("optax", __package__)
 
 
 class _Same:

@@ -25,7 +25,7 @@ def _image_step() -> "Program":
         2, 3, 2, width=3, key=jax.random.key(0), dtype=str(jnp.ones(()).dtype)
     )
     table = route_table(np.eye(2, dtype=bool))
-    rates = tuple(jnp.asarray(rate) for rate in (0.1, 0.9, 1.0))
+    rates = jnp.asarray(0.1), jnp.asarray(0.9), jnp.asarray(1.0)
     images, labels = jnp.ones((2, 4, 3)), jnp.zeros((2, 4), int)
     return lambda net: step(net, net, images, labels, table, rates, "mse"), (net,)
 
