@@ -6,22 +6,18 @@ batch descent in float64 at std 1e-8 and 1e-12, T the slope of the time of a dro
 """
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from matplotlib.figure import Figure
 from numpy.testing import assert_allclose
 from scipy.integrate import quad
 
 import gdln_jax as gdln
 from gdln_jax import relu
-from gdln_jax.recipes import predict
 from gdln_jax.relu import _descent
 
 
@@ -555,56 +551,7 @@ def test_what_is_not_covered_is_refused_with_the_reason(refused_plainly):
     refused_plainly(REFUSED)
 
 
-# ---------------------------------------------------------------- recipe and page
-@pytest.fixture(scope="module")
-def small():
-    options = predict.Options(
-        cases=("XoR", "margin 0.8"), seeds=2, deltas=(), crossing_units=100, imitated=()
-    )
-    return options, predict.simulate(options)
-
-
-@pytest.mark.slow
-def test_the_recipe_passes_and_each_of_its_checks_can_fail(small, monkeypatch):
-    options, runs = small
-    monkeypatch.setattr(predict, "simulate", lambda *_: runs)
-    result = predict.run(options)
-    names = {check.name for check in result.checks if check.passed}
-    assert result.passed, [check for check in result.checks if not check.passed]
-    assert "| XoR | 2.8284 |" in result.text
-    assert "rivals enter together" in result.text
-    assert isinstance(result.figure(), Figure)  # type: ignore[operator]
-    # Later than predicted, on another plateau, rivals missed; shares and gated networks apart.
-    xor, tie = runs.drops.values()
-    wrong = replace(
-        runs,
-        drops={
-            "XoR": replace(
-                xor,
-                prediction=eqx.tree_at(
-                    lambda p: (p.times, p.plateaus), xor.prediction,
-                    (1.02 * xor.prediction.times, xor.prediction.plateaus + 0.01),
-                ),
-            ),
-            "margin 0.8": replace(tie, prediction=xor.prediction),
-        },
-        shares=np.array([[[0.5, 0.52]] * 2]),
-        crossing=runs.crossing + 0.1,
-        gaps={"XoR": (np.full(2, 0.01), np.full(2, 0.02))},
-    )  # fmt: skip
-    checks, _ = predict.check(replace(options, deltas=(0.8,)), wrong)
-    failed = {check.name for check in checks if not check.passed}
-    assert names <= failed
-    assert len(failed) == len(names) + 2
-
-
-def test_options_of_the_recipe_are_checked():
-    with pytest.raises(ValueError, match="cases names 'parity'"):
-        predict.Options(cases=("parity",))
-    with pytest.raises(ValueError, match="larger one first"):
-        predict.Options(stds=(1e-12, 1e-8))
-
-
+# ---------------------------------------------------------------- page
 @pytest.mark.slow
 def test_the_page_for_newcomers_says_what_it_prints(capsys):
     scope: dict = {}
