@@ -110,8 +110,8 @@ def largest_curvature(stacks: Stacks, pattern: Array, y: Array) -> Array:
     return optax.tree.norm(image(jax.lax.fori_loop(0, 40, turn, stacks)))
 
 
-def descend(s: Setting) -> dict[str, np.ndarray]:
-    """Train all scales and seeds of one width in one program; arrays (scale, seed, ...), float64.
+def descend(s: Setting, *, measured: bool = True) -> dict[str, np.ndarray]:
+    """Train a width in one program: arrays (scale, seed, ...); the loss only if not `measured`.
 
     Raises:
         OptionError: some network diverged.
@@ -125,12 +125,13 @@ def descend(s: Setting) -> dict[str, np.ndarray]:
         first = train(start, pattern, steps=half, **how)
         second = train(first.final, pattern, steps=s.steps - half, **how)
         losses = jnp.concatenate([first.losses, second.losses[1:]])
+        curve = {"loss": losses[s.kept], "status": jnp.maximum(first.status, second.status)}
+        if not measured:
+            return curve
         halfway, end = (route_maps.errors(run.final, y) for run in (first, second))
         power = jnp.sum(route_maps.maps(start) ** 2, axis=(2, 3)) / jnp.sum(y**2)
-        return {
-            "loss": losses[s.kept],
+        return curve | {
             "rise": jnp.max(jnp.diff(losses)) / losses[0],
-            "status": jnp.maximum(first.status, second.status),
             "trained_half": jnp.average(halfway, weights=pattern),
             "untrained_half": jnp.average(halfway, weights=other),
             "trained": jnp.average(end, weights=pattern),

@@ -45,7 +45,7 @@ def simulate(o: Options, progress: Progress) -> xr.Dataset:
     first, coarse, m = settings[0], parts[0]["loss"].values[:, :1], o.domains
     half = {"rates": first.rates / 2, "steps": 2 * first.steps, "kept": 2 * first.kept}
     fine = replace(first, starts=tuple(w[:1] for w in first.starts), **half)
-    halved = np.abs(runs.descend(fine)["loss"] - coarse) / coarse[..., :1]
+    halved = np.abs(runs.descend(fine, measured=False)["loss"] - coarse) / coarse[..., :1]
     t, b0 = first.kept * first.rates[0], np.median(parts[0]["b0"].values[0], axis=0)
     race = exact.routing_loss(t, runs.S / runs.ITEMS, 1 / runs.ITEMS, b0, m, c=(m - 1) * b0**2)
     variables: Variables = {
