@@ -261,8 +261,12 @@ def _train(
             return here
         assert key is not None
         chosen = jax.random.permutation(jax.random.fold_in(key, number), here.num_examples)
+        count = here.num_examples
+        if isinstance(data, Schedule):  # of its examples, not of those that pad it
+            count = data.counts[data.order[data.phase_at(number)]]
+            chosen = chosen[jnp.argsort(chosen >= count, stable=True)]
         batch = jax.tree.map(lambda leaf: leaf[chosen[: settings.batch_size]], here)
-        scale = here.num_examples / settings.batch_size
+        scale = count / settings.batch_size
         return eqx.tree_at(lambda b: b.weights, batch, batch.weights * scale)
 
     def of_all(y: PyTree, number: Array) -> Array:
@@ -338,8 +342,11 @@ def _check_batch(batch_size: object, data: object, key: object) -> None:
             f"batch_size needs GatedData to draw examples from, got {type(data).__name__}; "
             "pass the data unpacked, or leave batch_size out."
         )
-    if batch_size > data.num_examples:
-        raise ValueError(f"batch_size is {batch_size} but there are {data.num_examples} examples.")
+    least = data.num_examples
+    if isinstance(data, Schedule) and is_concrete(data.counts):
+        least = int(np.min(np.asarray(data.counts)))
+    if batch_size > least:
+        raise ValueError(f"batch_size is {batch_size} but there are {least} examples.")
     if key is None:
         raise ValueError("batch_size needs key=jax.random.key(seed) to draw the examples with.")
     check_random_key(key)

@@ -96,6 +96,30 @@ class TestFunctions:
             gdln.gradient_flow(NET, self.noisy, [0.0, 1.0])
 
 
+class TestNumbersOfExamples:
+    """Phases with fewer examples are padded, and padding counts nowhere."""
+
+    few = GatedData({"x": X[:2]}, {"y": Y[:2]}, {"b": np.array([1.0, 0.5])})
+    both = Schedule([CLOSED, few], steps=[1])
+
+    def test_padding_changes_no_loss(self):
+        assert self.both.counts.tolist() == [6, 2]
+        assert self.both.phase(1).num_examples == 6
+        for k, data in enumerate((CLOSED, self.few)):
+            assert float(gdln.mse(NET, self.both.phase(k)) - gdln.mse(NET, data)) == 0
+
+    def test_batches_are_of_the_real_examples(self):
+        # All of a phase in one batch: the full gradient, however it is padded.
+        options = {"optimizer": optax.sgd(0.1), "key": jax.random.key(0), "steps": 1}
+        second = Schedule([CLOSED, self.few], steps=[0])
+        batch = gdln.train(NET, second, batch_size=2, **options)
+        np.testing.assert_allclose(
+            leaves(batch.final), leaves(gdln.train(NET, self.few, **options).final), rtol=1e-12
+        )
+        with pytest.raises(ValueError, match="batch_size is 3 but there are 2"):
+            gdln.train(NET, second, batch_size=3, **options)
+
+
 class TestFlow:
     def test_equals_flows_one_after_the_other(self, scheduled):
         ts = np.linspace(0, 5, 6)

@@ -28,9 +28,9 @@ class Schedule(SeveralArrays, eqx.Module):
     """Gated data that are piecewise constant in time.
 
     Args:
-        datas: the data sets, with the same nodes, numbers of examples and widths; their gates,
-            targets, inputs and weights may differ. A gate that only some of them have is 1 in the
-            others.
+        datas: the data sets, with the same nodes and widths; their gates, targets, inputs, weights
+            and numbers of examples may differ. A gate that only some of them have is 1 in the
+            others; one with fewer examples is padded with copies of weight 0, which count nowhere.
         times: (switch,) increasing times at which the next phase begins, in units of time for
             `gradient_flow`. At a switch itself the new data hold. Arrays: other values need no new
             program, and `gradient_flow` is differentiable in the times. The derivative at a time
@@ -61,6 +61,8 @@ class Schedule(SeveralArrays, eqx.Module):
     times: Float[Array, " switch"] | None
     steps: Int[Array, " switch"] | None
     order: Int[Array, " phase"]
+    counts: Int[Array, " data"]
+    """Examples of each data set, without padding."""
 
     def __init__(
         self,
@@ -76,6 +78,7 @@ class Schedule(SeveralArrays, eqx.Module):
         if not datas or not all(isinstance(data, GatedData) for data in datas):
             kinds = sorted({type(data).__name__ for data in datas}) or ["nothing"]
             raise ValueError(f"datas needs one or more GatedData, got {', '.join(kinds)}.")
+        self.counts = jnp.array([data.num_examples for data in datas])
         self.data = _stacked(datas)._with(in_common([data._labels for data in datas]))
         self.order = jnp.arange(len(datas)) if order is None else jnp.array(order)
         if (times is None) == (steps is None):
@@ -83,8 +86,8 @@ class Schedule(SeveralArrays, eqx.Module):
                 "give the switches as exactly one of times (for gradient_flow) and steps (for "
                 "train)."
             )
-        self.times = None if times is None else _checked_switches(times, "times")
-        self.steps = None if steps is None else _checked_switches(steps, "steps")
+        self.times = None if times is None else checked_switches(times, "times")
+        self.steps = None if steps is None else checked_switches(steps, "steps")
         if self.order.shape != (self.switches.shape[0] + 1,):
             raise ValueError(
                 f"there are {self.switches.shape[0]} switches and phases for shape "
@@ -100,11 +103,11 @@ class Schedule(SeveralArrays, eqx.Module):
 
     @property
     def num_examples(self) -> int:
-        """Number of examples of every phase."""
+        """Number of examples of every phase, with padding."""
         return self.data.num_examples
 
     def phase(self, number: int | Int[Array, ""]) -> GatedData:
-        """Return the data of one phase, counted from 0; works on traced numbers."""
+        """Return the data of one phase, counted from 0, padded; works on traced numbers."""
         chosen = jax.tree.map(lambda leaf: leaf[self.order[number]], self.data)
         return chosen._with(self.data._labels)
 
@@ -117,15 +120,19 @@ class Schedule(SeveralArrays, eqx.Module):
 
     def at(self, t: ArrayLike) -> GatedData:
         """Return the data that hold at `t`, in the unit of the schedule."""
-        return self.phase(jnp.searchsorted(self.switches, jnp.asarray(t), side="right"))
+        return self.phase(self.phase_at(t))
+
+    def phase_at(self, t: ArrayLike) -> Int[Array, "..."]:
+        """Return the number of the phase at `t`; at a switch itself it is the new one."""
+        return jnp.searchsorted(self.switches, jnp.asarray(t), side="right")
 
     def with_times(self, times: ArrayLike | Sequence[ArrayLike]) -> "Schedule":
         """Return the same phases with other switches, in units of time."""
-        return self._with(_checked_switches(times, "times"), None)
+        return self._with(checked_switches(times, "times"), None)
 
     def with_steps(self, steps: ArrayLike | Sequence[ArrayLike]) -> "Schedule":
         """Return the same phases with other switches, in numbers of steps."""
-        return self._with(None, _checked_switches(steps, "steps"))
+        return self._with(None, checked_switches(steps, "steps"))
 
     def _with(self, times: Array | None, steps: Array | None) -> "Schedule":
         new = eqx.tree_at(
@@ -172,7 +179,7 @@ class Schedule(SeveralArrays, eqx.Module):
         return f"Schedule({self.order.shape[-1]} phases, {shown}, {self.num_examples} examples)"
 
 
-def _checked_switches(values: Any, name: str) -> Array:
+def checked_switches(values: Any, name: str) -> Array:
     """An array of times, in the default float, or of whole numbers of steps."""
     array = jnp.array(values) if np.size(values) else jnp.zeros(np.shape(values), int)
     if array.ndim != 1:
@@ -236,7 +243,14 @@ def _stacked(datas: list[GatedData]) -> GatedData:
             ),
         )
 
-    every = [completed(data) for data in datas]
+    most = max(data.num_examples for data in datas)
+
+    def padded(data: GatedData) -> GatedData:
+        more = most - data.num_examples
+        long = jax.tree.map(lambda leaf: jnp.concatenate([leaf, *[leaf[-1:]] * more]), data)
+        return eqx.tree_at(lambda d: d.weights, long, jnp.pad(data.weights, (0, more)))
+
+    every = [padded(completed(data)) for data in datas]
     shapes = [[leaf.shape for leaf in jax.tree.leaves(data)] for data in every]
     for number, data in enumerate(every):
         if (jax.tree.structure(data), shapes[number]) != (jax.tree.structure(every[0]), shapes[0]):

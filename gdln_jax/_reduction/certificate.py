@@ -1,6 +1,6 @@
 """The certificate of a reduction: how much of the full gradient leaves the aligned manifold."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import equinox as eqx
 import jax
@@ -148,16 +148,24 @@ def _leak_norms(
     return _off_and_total(gradient, embedded(u, along, v))
 
 
-def tied_classes(mode_data: ModeData, scale: np.ndarray, *, seed: int) -> np.ndarray:
+def tied_classes(datas: Sequence[ModeData], scale: np.ndarray, *, seed: int) -> np.ndarray:
     """Classes of parameters that stay equal when each store of parallel ones starts equal."""
-    counts = [len(mask) for mask in mode_data.masks]
+    counts = [len(mask) for mask in datas[0].masks]
     labels = np.repeat(np.arange(len(counts)), counts)
-    return refine(flat_gradient(mode_data), labels, len(scale), scale, seed=seed)
+    return refine(joint_gradient(datas), labels, len(scale), scale, seed=seed)
 
 
-def flat_gradient(mode_data: ModeData) -> Callable[[np.ndarray], np.ndarray]:
-    """The gradient of l as a function of strengths (parameter, mode), in the order of stores."""
-    return lambda values: np.asarray(_slope(jnp.asarray(values), mode_data))
+def joint_gradient(datas: Sequence[ModeData]) -> Callable[[np.ndarray], np.ndarray]:
+    """The gradients of l on all data, side by side, as a function of strengths (parameter, mode).
+
+    In the order of stores; with one data set (parameter, mode).
+    """
+
+    def gradient(values: np.ndarray) -> np.ndarray:
+        slopes = [np.asarray(_slope(jnp.asarray(values), data)) for data in datas]
+        return np.concatenate(slopes, axis=1)
+
+    return gradient
 
 
 @eqx.filter_jit

@@ -85,10 +85,18 @@ def coupled_loss(weights: tuple[Array, ...], data: PackedData | TiedData) -> Flo
     return loss
 
 
-def couple(packed: PackedData, u: tuple[Array, ...], v: tuple[Array, ...]) -> Coupled:
-    """Rotate the data of a network into the spans that its dynamics can reach."""
+def couple(
+    packed: PackedData,
+    u: tuple[Array, ...],
+    v: tuple[Array, ...],
+    every: PackedData | None = None,
+) -> Coupled:
+    """Rotate the data of a network into the spans that its dynamics can reach.
+
+    With `every` the spans are those of these data, of which `packed` are one part.
+    """
     graph = packed.graph
-    bases, ranks = _bases(packed, u, v)
+    bases, ranks = _bases(packed if every is None else every, u, v)
     inputs = []
     for c, names in enumerate(graph.classes.values()):
         x = packed.inputs[c]

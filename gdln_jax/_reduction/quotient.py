@@ -21,7 +21,7 @@ from gdln_jax._network.edges import EdgeArrays
 from gdln_jax._network.pathways import check_learning
 from gdln_jax._ode import MAX_STEPS, Adjoint, Crossing, Solver, settings
 from gdln_jax._progress import Progress
-from gdln_jax._reduction.certificate import flat_gradient, named_classes
+from gdln_jax._reduction.certificate import joint_gradient, named_classes
 from gdln_jax._reduction.classes import equal_rows, refine
 from gdln_jax._reduction.flow import ReducedTrajectory, solve_reduced
 from gdln_jax._reduction.loss import ModeData
@@ -253,34 +253,37 @@ class _PathOfClasses(eqx.Module):
         return jnp.prod(x[self.index], axis=0)
 
 
-def make_quotient(
-    data: ModeData,
+def make_quotients(
+    datas: Sequence[ModeData],
     b0: ModeStrengths,
     scale: np.ndarray,
     apart: np.ndarray | None,
     clock: np.ndarray,
     *,
     seed: int,
-) -> Quotient:
-    """Find the coarsest invariant partition that `b0` allows, and the loss on its classes.
+) -> tuple[Quotient, ...]:
+    """Find the coarsest partition that `b0` allows and all `datas` keep, and the losses on it.
 
     `scale` (mode,): the strengths at which gradients are compared, those at which modes are
     learned, not the plateau where `b0` may lie. `apart` (edge, _): edges with different rows are
     kept apart, and so are those with different time constants `clock` (edge,).
     """
-    graph = data.graph
+    graph = datas[0].graph
     start = np.concatenate([np.asarray(stack) for stack in b0.stacks])
-    masks = np.concatenate([np.asarray(mask) for mask in data.masks])
+    masks = np.concatenate([np.asarray(mask) for mask in datas[0].masks])
     apart = np.zeros((len(start), 0)) if apart is None else apart
     labels = equal_rows(np.concatenate([start, masks, apart, clock[:, None]], axis=1))
-    labels = refine(flat_gradient(data), labels, start.shape[1], scale, seed=seed)
+    labels = refine(joint_gradient(datas), labels, start.shape[1], scale, seed=seed)
     _, first = np.unique(labels, return_index=True)
-    return Quotient(
-        graph,
-        named_classes(graph, labels),
-        tuple(labels.tolist()),
-        jnp.asarray(start[first]),
-        jnp.asarray(masks[first]),
-        clock[first],
-        merged(data, labels, masks),
+    return tuple(
+        Quotient(
+            graph,
+            named_classes(graph, labels),
+            tuple(labels.tolist()),
+            jnp.asarray(start[first]),
+            jnp.asarray(masks[first]),
+            clock[first],
+            merged(data, labels, masks),
+        )
+        for data in datas
     )

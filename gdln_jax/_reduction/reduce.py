@@ -27,17 +27,19 @@ from gdln_jax._reduction.certificate import (
     tied_classes,
     typical_strength,
 )
-from gdln_jax._reduction.coupled import couple, couple_tied
+from gdln_jax._reduction.coupled import Coupled, couple, couple_tied
 from gdln_jax._reduction.frames import Frames, find_frames
 from gdln_jax._reduction.frozen_paths import (
     frozen_arrays,
     frozen_stacks,
     without_frozen_paths,
 )
+from gdln_jax._reduction.loss import ModeData
 from gdln_jax._reduction.mode_data import make_mode_data
 from gdln_jax._reduction.reduction import Reduction
 from gdln_jax._reduction.refusal import InexactReductionError, InexactReductionWarning, advice
 from gdln_jax._reduction.statistics import (
+    GroupStatistics,
     Moments,
     group_statistics,
     path_moments,
@@ -92,15 +94,14 @@ def reduce(
         raise ValueError(
             "frozen= and frames= are for graphs with tied or frozen edges, Graph(shared=, frozen=)."
         )
-    packed = _packed(graph, data)
-    unit, sizes = unit_nodes(packed)
-    found = find_frames(unit, seed=seed)
-    _check_modes(found)
+    packed = packed_for(graph, data)
+    units = unit_nodes(packed)
+    found = find_frames(units[0], seed=seed)
+    check_modes(found)
     moments = path_moments(packed)
     found = with_shared_errors(moments, found)
-    return _certified(
-        graph, data, packed, unit, sizes, moments, found, Options(tol, on_inexact, seed)
-    )
+    options = Options(tol, on_inexact, seed)
+    return _certified(view(graph, data, packed, units, moments, found), options)
 
 
 class Options(NamedTuple):
@@ -111,7 +112,7 @@ class Options(NamedTuple):
     seed: int
 
 
-def _check_modes(frames: Frames) -> None:
+def check_modes(frames: Frames) -> None:
     if frames.modes == 0:
         raise ValueError(
             "no input is correlated with any target along an open path, so there is no mode to "
@@ -119,59 +120,105 @@ def _check_modes(frames: Frames) -> None:
         )
 
 
-def _certified(
+class View(NamedTuple):
+    """Data seen in frames: what a certificate and a reduction are made of."""
+
+    graph: Graph
+    source: GatedData | PackedData
+    packed: PackedData
+    unit: PackedData
+    frames: Frames
+    fixed: Stacks | None
+    statistics: GroupStatistics
+    mode_data: ModeData
+    u: Stacks
+    v: Stacks
+    unit_scale: np.ndarray
+    typical: np.ndarray
+
+    def residual(self, labels: np.ndarray | None, seed: int) -> float:
+        """The certificate, with `labels` at strengths that are equal within classes."""
+        u, v, masks = self.u, self.v, self.mode_data.masks
+        return normal_component(
+            self.unit, u, v, masks, self.unit_scale, labels, self.fixed, seed=seed
+        )
+
+    def coupled(self, seed: int, every: PackedData | None = None) -> tuple[Coupled, float]:
+        """The form with matrices, and the share of the gradient outside of their span."""
+        packed, u, v = self.packed, self.u, self.v
+        core = couple_tied(packed, u, v, self.fixed) if self.graph.tied else None
+        core = couple(packed, u, v, every) if core is None else core
+        size = float(self.unit_scale.max())
+        return core, span_leak(self.unit, core.u, core.v, size, self.fixed, seed=seed)
+
+    def reduction(
+        self,
+        residual: float,
+        untied: float,
+        ties: tuple[tuple[str, ...], ...] | None,
+        core: Coupled | None,
+    ) -> Reduction:
+        """The reduction with its certificate."""
+        return Reduction(
+            graph=self.graph,
+            data=self.packed,
+            source=self.source,
+            modes=self.frames.modes,
+            u=self.u,
+            v=self.v,
+            mode_data=self.mode_data,
+            strengths=self.statistics.strengths,
+            variances=self.statistics.variances,
+            # NumPy scalars, so that jit sees them as data and does not compile anew for each.
+            residual=np.float64(residual),
+            untied_residual=np.float64(untied),
+            typical=self.typical,
+            ties=ties,
+            core=core,
+            fixed=self.fixed,
+        )
+
+
+def view(
     graph: Graph,
-    data: GatedData | PackedData,
+    source: GatedData | PackedData,
     packed: PackedData,
-    unit: PackedData,
-    sizes: dict[str, float],
+    units: tuple[PackedData, dict[str, float]],
     moments: Moments,
     frames: Frames,
-    options: Options,
     fixed: Stacks | None = None,
-) -> Reduction:
+) -> View:
+    """Look at data in frames; `units`: the data in units of the nodes' sizes, and these."""
+    return View(
+        graph,
+        source,
+        packed,
+        units[0],
+        frames,
+        fixed,
+        group_statistics(packed, moments, frames),
+        make_mode_data(packed, frames),
+        *_stored(graph, frames),
+        typical_strength(graph, moments, frames, units[1]),
+        typical_strength(graph, moments, frames),
+    )
+
+
+def _certified(seen: View, options: Options) -> Reduction:
     """Measure the certificate in frames, look for ties, and make the reduction."""
     tol, on_inexact, seed = options
-    statistics = group_statistics(packed, moments, frames)
-    mode_data = make_mode_data(packed, frames)
-    u, v = _stored(graph, frames)
-    unit_scale = typical_strength(graph, moments, frames, sizes)
-    typical = typical_strength(graph, moments, frames)
-
-    def residual_at(labels: np.ndarray | None) -> float:
-        masks = mode_data.masks
-        return normal_component(unit, u, v, masks, unit_scale, labels, fixed, seed=seed)
-
-    untied = residual = residual_at(None)
+    untied = residual = seen.residual(None, seed)
     ties = core = None
     if untied > tol:
-        labels = tied_classes(mode_data, typical, seed=seed)
-        tied = residual_at(labels)
+        labels = tied_classes(seen.mode_data, seen.typical, seed=seed)
+        tied = seen.residual(labels, seed)
         if tied <= tol:
-            residual, ties = tied, named_classes(graph, labels)
+            residual, ties = tied, named_classes(seen.graph, labels)
         else:
-            _answer_inexact(on_inexact, advice(untied, tol, statistics, packed))
+            answer_inexact(on_inexact, advice(untied, tol, seen.statistics, seen.packed))
     if residual > tol and on_inexact == "coupled":
-        core = couple_tied(packed, u, v, fixed) if graph.tied else couple(packed, u, v)
-        residual = span_leak(unit, core.u, core.v, float(unit_scale.max()), fixed, seed=seed)
-    return Reduction(
-        graph=graph,
-        data=packed,
-        source=data,
-        modes=frames.modes,
-        u=u,
-        v=v,
-        mode_data=mode_data,
-        strengths=statistics.strengths,
-        variances=statistics.variances,
-        # NumPy scalars, so that jit sees them as data and does not compile anew for each.
-        residual=np.float64(residual),
-        untied_residual=np.float64(untied),
-        typical=typical,
-        ties=ties,
-        core=core,
-        fixed=fixed,
-    )
+        core, residual = seen.coupled(seed)
+    return seen.reduction(residual, untied, ties, core)
 
 
 def _stored(graph: Graph, frames: Frames) -> tuple[Stacks, Stacks]:
@@ -193,15 +240,14 @@ def _reduce_tied(
 ) -> Reduction:
     """`reduce` for a graph with tied or frozen edges."""
     arrays = frozen_arrays(graph, frozen or {})
-    packed = _packed(graph, without_frozen_paths(graph, data, arrays))
+    packed = packed_for(graph, without_frozen_paths(graph, data, arrays))
     sides = Sides(graph)
-    unit, sizes = unit_nodes(packed, scaled_alike(graph, sides))
-    found = find_tied_frames(unit, sides, arrays, frames or {}, seed=options.seed)
-    _check_modes(found)
+    units = unit_nodes(packed, scaled_alike(graph, sides))
+    found = find_tied_frames(units[0], sides, arrays, frames or {}, seed=options.seed)
+    check_modes(found)
     fixed = frozen_stacks(graph, arrays)
-    reduction = _certified(
-        graph, data, packed, unit, sizes, path_moments(packed), found, options, fixed
-    )
+    seen = view(graph, data, packed, units, path_moments(packed), found, fixed)
+    reduction = _certified(seen, options)
     # Strengths of frozen edges are part of l(b): it must be the loss of the network.
     b = 0.7 * reduction.typical
     apart = abs(reduction.loss(b) - mse(reduction.embed(b), packed))
@@ -219,7 +265,7 @@ def _reduce_tied(
     return reduction
 
 
-def _packed(graph: Graph, data: GatedData | PackedData) -> PackedData:
+def packed_for(graph: Graph, data: GatedData | PackedData) -> PackedData:
     """Packed data whose examples of weight 0 are not seen, after checks."""
     if not is_concrete(data):
         raise ValueError(
@@ -233,7 +279,7 @@ def _packed(graph: Graph, data: GatedData | PackedData) -> PackedData:
     return without_weightless(pack(graph, in_blocks(data)))
 
 
-def _answer_inexact(on_inexact: str, message: str) -> None:
+def answer_inexact(on_inexact: str, message: str) -> None:
     if on_inexact == "raise":
         raise InexactReductionError(message)
     if on_inexact == "warn":

@@ -42,7 +42,7 @@ from gdln_jax._reduction.curvature import horizon, max_step, sharpness
 from gdln_jax._reduction.flow import ReducedTrajectory, Strengths, solve_reduced
 from gdln_jax._reduction.loss import ModeData, mode_loss
 from gdln_jax._reduction.project import project, project_matrices
-from gdln_jax._reduction.quotient import REDUCED, Quotient, make_quotient
+from gdln_jax._reduction.quotient import REDUCED, Quotient, make_quotientss
 from gdln_jax._reduction.reading import NEAR, DataSet, networks_of, run_of, strengths_in
 from gdln_jax._reduction.refusal import (
     check_finite,
@@ -615,7 +615,7 @@ class Reduction(Result, SeveralArrays, eqx.Module):
             clock = np.concatenate(
                 [np.ravel(s) for s in per_parameter(self.graph, tau, "tau", core=1)]
             )
-        return make_quotient(self.mode_data, start, self.typical, apart, clock, seed=seed)
+        return make_quotients([self.mode_data], start, self.typical, apart, clock, seed=seed)[0]
 
     def path_table(self, *, max_pairs: int = 250_000) -> PathTable:
         """Enumerate the paths with their S(p) and D(j, p); needs a reduction of `GatedData`."""

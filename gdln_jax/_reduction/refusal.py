@@ -17,7 +17,12 @@ _FLOAT32 = 1e-4
 
 
 class InexactReductionError(ValueError):
-    """The data are not diagonal in any common frames, and the caller asked for exactness."""
+    """The data are not diagonal in any common frames, and the caller asked for exactness.
+
+    `phases`: of a schedule the numbers of those that have none, each alone or two of them together.
+    """
+
+    phases: tuple[int, ...] = ()
 
 
 class InexactReductionWarning(UserWarning):
