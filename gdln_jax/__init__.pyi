@@ -27,6 +27,8 @@ from gdln_jax._paths import PathStatistics as PathStatistics
 from gdln_jax._paths import path_sum_gradient as path_sum_gradient
 from gdln_jax._reduction.reduce import reduce as reduce
 from gdln_jax._reduction.reduction import Reduction as Reduction
+from gdln_jax._reduction.schedule import ReducedSchedule as ReducedSchedule
+from gdln_jax._reduction.schedule import QuotientSchedule as QuotientSchedule
 from gdln_jax._reduction.refusal import InexactReductionError as InexactReductionError
 from gdln_jax._reduction.refusal import InexactReductionWarning as InexactReductionWarning
 from gdln_jax._reduction.table import PathTable as PathTable

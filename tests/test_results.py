@@ -102,7 +102,8 @@ class TestEveryResult:
             *(relu.DormantFlow, relu.DormantGates, relu.GatePrediction, relu.Clock, relu.History),
             *(measures.Richness, measures.ZeroShotError, measures.KernelMovement),
             *(measures.SharedStrengths, measures.VectorAlignment, relu.GateNull),
-            *(gdln.control.Extremal, gdln.control.Optimised),
+            *(gdln.control.Extremal, gdln.control.Optimised, measures.Forgetting),
+            *(gdln.ReducedSchedule, gdln.QuotientSchedule, measures.Coherence),
         ]
         assert not [kind for kind in made if not callable(getattr(kind, "to_xarray", None))]
 

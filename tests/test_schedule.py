@@ -285,9 +285,9 @@ class TestSchedule:
             Schedule([CLOSED, OPEN, OTHER], [2.0, 1.0])
         with pytest.raises(ValueError, match="order must number the 2 data sets"):
             Schedule([CLOSED, OPEN], [1.0], order=[0, 2])
-        few = GatedData({"x": X[:4]}, {"y": Y[:4]})
+        narrow = GatedData({"x": X}, {"y": Y[:, :1]})
         with pytest.raises(ValueError, match=r"datas\[1\] does not fit"):
-            Schedule([CLOSED, few], [1.0])
+            Schedule([CLOSED, narrow], [1.0])
         with pytest.raises(ValueError, match="expected \\(1,\\)"):
             Schedule([CLOSED, OPEN], [1.0]).with_times([1.0, 2.0])
         wrong = GatedData({"x": X}, {"y": Y}, {"nowhere": np.ones(6)})

@@ -42,7 +42,7 @@ from gdln_jax._reduction.curvature import horizon, max_step, sharpness
 from gdln_jax._reduction.flow import ReducedTrajectory, Strengths, solve_reduced
 from gdln_jax._reduction.loss import ModeData, mode_loss
 from gdln_jax._reduction.project import project, project_matrices
-from gdln_jax._reduction.quotient import REDUCED, Quotient, make_quotientss
+from gdln_jax._reduction.quotient import REDUCED, Quotient, make_quotients
 from gdln_jax._reduction.reading import NEAR, DataSet, networks_of, run_of, strengths_in
 from gdln_jax._reduction.refusal import (
     check_finite,
@@ -597,6 +597,18 @@ class Reduction(Result, SeveralArrays, eqx.Module):
         Raises:
             ValueError: for a coupled reduction, or when `b0` breaks the ties.
         """
+        start = self._merged_start(b0)
+        apart = None if rule is None else what_sets_apart(rule, self.graph)
+        clock = np.ones(len(self.graph.trainable))
+        if tau is not None:
+            check_tied_clock(self.ties, tau)
+            clock = np.concatenate(
+                [np.ravel(s) for s in per_parameter(self.graph, tau, "tau", core=1)]
+            )
+        return make_quotients([self.mode_data], start, self.typical, apart, clock, seed=seed)[0]
+
+    def _merged_start(self, b0: StrengthsLike) -> ModeStrengths:
+        """The start of a quotient, after checks."""
         if self.core is not None:
             raise ValueError(
                 "a coupled reduction has matrices, which quotient() does not merge; reduce with "
@@ -608,14 +620,7 @@ class Reduction(Result, SeveralArrays, eqx.Module):
             raise ValueError("quotient() compares values of b0 and cannot run under jit or vmap.")
         check_finite(start)
         check_ties(self.ties, self.untied_residual, start)
-        apart = None if rule is None else what_sets_apart(rule, self.graph)
-        clock = np.ones(len(self.graph.trainable))
-        if tau is not None:
-            check_tied_clock(self.ties, tau)
-            clock = np.concatenate(
-                [np.ravel(s) for s in per_parameter(self.graph, tau, "tau", core=1)]
-            )
-        return make_quotients([self.mode_data], start, self.typical, apart, clock, seed=seed)[0]
+        return start
 
     def path_table(self, *, max_pairs: int = 250_000) -> PathTable:
         """Enumerate the paths with their S(p) and D(j, p); needs a reduction of `GatedData`."""

@@ -1,4 +1,4 @@
-r"""Reductions of data that change: frames that every phase shares, and exact switches (BEYOND 12.1).
+r"""Reductions of data that change: frames shared by all phases, exact switches (BEYOND 12.1).
 
 One set of frames must certify in every phase. b(t) is continuous, and its velocity jumps at a
 switch, so that each phase is solved by itself, over its own time from 0 to 1.
@@ -31,7 +31,8 @@ from gdln_jax._ode import (
     solve,
 )
 from gdln_jax._reduction.flow import ReducedTrajectory, Strengths, velocity_of
-from gdln_jax._reduction.quotient import REDUCED, Quotient, joint_quotients
+from gdln_jax._reduction.merging import program_loss
+from gdln_jax._reduction.quotient import REDUCED, Quotient, make_quotients
 from gdln_jax._reduction.reduction import Reduction, StrengthsLike
 from gdln_jax._reduction.strengths import FrameView, MatrixStrengths, ModeStrengths
 from gdln_jax._solution import GAVE_UP, OK, Trajectory, raise_if_failed
@@ -75,14 +76,24 @@ class QuotientSchedule(Result, SeveralArrays, eqx.Module):
         throw: bool = True,
     ) -> ReducedTrajectory:
         """Solve from `x0` (class, mode) as `ReducedSchedule.solve` does."""
-        start, loss, data, rates, read = self.parts[0].equations(x0)
+        first = self.parts[0]
+        start = first.x0 if x0 is None else first._start(x0)
+        rates = (first.rates / first.tau)[:, None]
         programs = [part.program for part in self.parts]
-        del data
         setup = settings(
             start.dtype, rtol=rtol, atol=atol, solver=solver, adjoint=adjoint, max_steps=max_steps
         )
         return solve_phases(
-            start, loss, programs, self, ts, setup, tau=tau, rates=rates, read=read, throw=throw
+            start,
+            program_loss,
+            programs,
+            self,
+            ts,
+            setup,
+            tau=tau,
+            rates=rates,
+            read=first.by_edge,
+            throw=throw,
         )
 
     def losses(self, run: ReducedTrajectory) -> Float[Array, "data time"]:
@@ -169,7 +180,7 @@ class ReducedSchedule(Result, SeveralArrays, eqx.Module):
         adjoint: Adjoint = None,
         throw: bool = True,
     ) -> ReducedTrajectory:
-        r"""Solve $\tau \dot b_e = -\partial l/\partial b_e$ through all phases, from `b0` at `ts[0]`.
+        r"""Solve $\tau \dot b_e = -\partial l/\partial b_e$ through all phases, from `b0`.
 
         No step crosses a switch. Differentiable in `times` exactly (at a saved time that is itself
         a switch: from the left), in `b0`, `tau` and the data.
@@ -220,8 +231,12 @@ class ReducedSchedule(Result, SeveralArrays, eqx.Module):
         Raises:
             ValueError: as `Reduction.quotient`.
         """
-        quotients = joint_quotients(self.parts, b0, seed=seed)
-        return QuotientSchedule(quotients, self.times, self.order)
+        first = self.parts[0]
+        start = first._merged_start(b0)
+        datas, typical = zip(*((part.mode_data, part.typical) for part in self.parts), strict=True)
+        clock = np.ones(len(first.graph.trainable))
+        parts = make_quotients(datas, start, np.max(typical, axis=0), None, clock, seed=seed)
+        return QuotientSchedule(parts, self.times, self.order)
 
     def __repr__(self) -> str:
         kind = "coupled" if self.parts[0].coupled else "diagonal"

@@ -5,6 +5,8 @@ may carry leading axes (seeds, times) only where a docstring says so; otherwise 
 """
 
 from gdln_jax._checks import namespace as _namespace
+from gdln_jax.measures._coherence import Coherence as Coherence
+from gdln_jax.measures._coherence import coherence as coherence
 from gdln_jax.measures._conserved import balancedness as balancedness
 from gdln_jax.measures._conserved import conserved as conserved
 from gdln_jax.measures._conserved import conserved_laws as conserved_laws
@@ -14,6 +16,8 @@ from gdln_jax.measures._errors import input_output_maps as input_output_maps
 from gdln_jax.measures._errors import relative_error as relative_error
 from gdln_jax.measures._errors import route_errors as route_errors
 from gdln_jax.measures._errors import zero_shot_error as zero_shot_error
+from gdln_jax.measures._forgetting import Forgetting as Forgetting
+from gdln_jax.measures._forgetting import forgetting as forgetting
 from gdln_jax.measures._kernels import KernelMovement as KernelMovement
 from gdln_jax.measures._kernels import empirical_ntk as empirical_ntk
 from gdln_jax.measures._kernels import kernel_alignment as kernel_alignment
