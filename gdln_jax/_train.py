@@ -260,14 +260,7 @@ def _train(
         if settings.batch_size is None:
             return here
         assert key is not None
-        chosen = jax.random.permutation(jax.random.fold_in(key, number), here.num_examples)
-        count = here.num_examples
-        if isinstance(data, Schedule):  # of its examples, not of those that pad it
-            count = data.counts[data.order[data.phase_at(number)]]
-            chosen = chosen[jnp.argsort(chosen >= count, stable=True)]
-        batch = jax.tree.map(lambda leaf: leaf[chosen[: settings.batch_size]], here)
-        scale = count / settings.batch_size
-        return eqx.tree_at(lambda b: b.weights, batch, batch.weights * scale)
+        return _batch(data, here, number, key, settings.batch_size)
 
     def of_all(y: PyTree, number: Array) -> Array:
         return value(y, at_time(data, number))
@@ -301,6 +294,17 @@ def _train(
         measured=measured,
         optimizer_state=run.state,
     )
+
+
+def _batch(data: object, here: GatedData, number: Array, key: PRNGKeyArray, size: int) -> GatedData:
+    """Return `size` examples of `here`, the data of a step, weighted to have its mean gradient."""
+    chosen = jax.random.permutation(jax.random.fold_in(key, number), here.num_examples)
+    count = here.num_examples
+    if isinstance(data, Schedule):  # of its examples, not of those that pad it
+        count = data.counts[data.order[data.phase_at(number)]]
+        chosen = chosen[jnp.argsort(chosen >= count, stable=True)]
+    batch = jax.tree.map(lambda leaf: leaf[chosen[:size]], here)
+    return eqx.tree_at(lambda b: b.weights, batch, batch.weights * (count / size))
 
 
 def _needed(model: PyTree, optimizer: optax.GradientTransformation) -> Callable[..., dict]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import overload
 
 import jax.numpy as jnp
+from typing_extensions import TypeAliasType
 
 from gdln_jax._checks import check_choice, check_positive
 from gdln_jax._checks.types import ArrayLike
@@ -31,6 +32,8 @@ from gdln_jax._reduction.statistics import path_moments, unit_nodes, with_shared
 from gdln_jax._reduction.tied_frames import Sides, find_tied_frames, scaled_alike
 from gdln_jax._reduction.view import Options, certified, check_modes, packed_for, view
 
+Reducible = TypeAliasType("Reducible", GatedData | PackedData | Schedule)
+Reduced = TypeAliasType("Reduced", Reduction | ReducedSchedule)
 _MODES = ("raise", "warn", "coupled")
 
 
@@ -62,14 +65,14 @@ def reduce(
 
 def reduce(
     graph: Graph,
-    data: GatedData | PackedData | Schedule,
+    data: Reducible,
     *,
     tol: float = 1e-8,
     on_inexact: str = "raise",
     frozen: Mapping[str, ArrayLike] | None = None,
     frames: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
     seed: int = 0,
-) -> Reduction | ReducedSchedule:
+) -> Reduced:
     """Find the aligned coordinates of a network's learning dynamics, and certify them.
 
     Works on any gated graph: several inputs and outputs, skips, bottlenecks, repeated singular
