@@ -132,7 +132,10 @@ class _Made:
     def __init__(self, function: Callable[..., PyTree]) -> None:
         functools.update_wrapper(self, function)  # so that `inspect.signature` finds its arguments
         self._function = function
-        self._made_from = _made_from(function)
+        try:
+            self._made_from = _made_from(function)
+        except (ValueError, RecursionError):  # a closure that is not filled, or names itself
+            self._made_from = (_Same(function),)
 
     def __call__(self, *args: object, **kwargs: object) -> PyTree:
         return self._function(*args, **kwargs)
