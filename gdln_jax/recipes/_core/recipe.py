@@ -108,14 +108,14 @@ class Recipe:
     def texts(self, numbers: Numbers) -> tuple[str, tuple[str, ...], str, str]:
         """Return finding, notes, tables and caption of `text.md`, with `numbers` set in.
 
-        A paragraph that is one number in braces, `{table}`, is a table; one that begins with
-        `[key]` appears only where that number is true.
+        A paragraph that is one number in braces, `{table}`, or begins with `|` is a table; one that
+        begins with `[key]` appears only where that number is true.
         """
         file = importlib.resources.files(self.package) / "text.md"
         body, _, caption = file.read_text(encoding="utf-8").partition(_CAPTION)
         found = [re.match(r"(?:\[(\w+)\] )?(.*)", x.strip(), re.DOTALL) for x in body.split("\n\n")]
         parts = [one[2] for one in found if one and one[2] and (not one[1] or numbers[one[1]])]
-        tables = [part for part in parts if re.fullmatch(r"\{\w+\}", part)]
+        tables = [part for part in parts if re.match(r"\||\{\w+\}$", part)]
         first, *notes = (" ".join(part.split()) for part in parts if part not in tables)
         return (
             first.format_map(numbers),
