@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 from recipe_runs import check_sound, failed, quick
 
-from gdln_jax import relu
+from gdln_jax import recipes, relu
 from gdln_jax.recipes import OptionError, Recipe, Result, load, reproduce
 from gdln_jax.recipes.predict import CASES, IMITATED, Options, simulate
 
@@ -137,6 +137,16 @@ def test_every_check_can_fail(result):
     assert isinstance(result, Result)
     check_sound(result)
     assert "XoR|0.01|0.01" in result.text
+
+
+def test_without_margins_no_share_is_checked_or_drawn(result):
+    recipe = load("predict")
+    assert isinstance(recipe, Recipe)
+    options = recipes.with_values(recipe.options, {**result.options, "deltas": ()})
+    again = recipe.examine(options, result.data.isel(delta=slice(0)))
+    assert {one.id for one in result.checks} - {one.id for one in again.checks} == {"rivals"}
+    assert callable(again.figure)
+    assert again.figure().axes[2].get_legend() is None
 
 
 def test_data_of_the_tasks():

@@ -43,5 +43,7 @@ def draw(data: xr.Dataset, numbers: Numbers) -> Figure:
     plot.curve(d, [0, 0.095], [np.sqrt(2 / 3)] * 2, theory=True, label="equal rates")
     d.set(xlabel="$1/\\ln(1/\\mathrm{std})$", ylabel="margin $\\Delta$ of the crossing")
     for ax, name, columns in zip(axes, "abcd", (3, 2, 2, 2), strict=True):
-        plot.panel_label(plot.legend_above(ax, columns), name)
+        if ax.get_legend_handles_labels()[0]:
+            plot.legend_above(ax, columns)
+        plot.panel_label(ax, name)
     return figure
