@@ -26,6 +26,19 @@ GROUPS |= {k: f"majority in {m}" for m, k in enumerate(("none", "one", "two", "t
 Frames = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 
+class ReLULook(eqx.Module):
+    """Measured of ReLU networks: `groups` (see `power_groups`), `output`, `hidden`."""
+
+    data: GatedData
+    context: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, net: relu.ReLUNetwork) -> dict[str, Array]:
+        z = net.pre_activations(self.data.inputs["x"])
+        hidden = jnp.maximum(z[net.depth - 1], 0)
+        groups = power_groups(net, self.data, len(set(self.context)))
+        return {"groups": groups, "output": z[-1], "hidden": hidden}
+
+
 @dataclass(frozen=True)
 class Descent:
     """Gradient descent from iid normal weights on `scale` times the mean loss.
@@ -67,49 +80,30 @@ class Descent:
         # A module's arrays are arguments: tasks of equal shapes share one program.
         return sim.descend(nets, data, *often, measure=look, what=f"{what} network")
 
-    def relu(
-        self, task: tasks.Task, look: "type[ReLULook] | None" = None, *widths: int
-    ) -> Trajectory:
-        """Train ReLU networks on an ungated task: of its graph, or of hidden layers of `widths`."""
+    def relu(self, task: tasks.Task, *widths: int, look: type[ReLULook] = ReLULook) -> Trajectory:
+        """Train ReLU networks with hidden layers of `widths` on the examples of an ungated task."""
         data, meta = gated_data(task), task.meta
-        layers = [meta["x"].shape[1], *widths, meta["y"].shape[1]] if widths else task.graph
-        measure = (look or ReLULook)(sim.as_type(data, FLOAT), tuple(meta["context"].tolist()))
+        layers = [meta["x"].shape[1], *widths, meta["y"].shape[1]]
 
         def start(key: PRNGKeyArray) -> relu.ReLUNetwork:
             return relu.ReLUNetwork.init(layers, std=self.std, key=key)
 
-        return self.train(start, data, measure, "ReLU")
+        seen = look(sim.as_type(data, FLOAT), tuple(meta["context"].tolist()))
+        return self.train(start, data, seen, "ReLU")
 
     def gated(
         self, task: tasks.Task, frames: Frames, scales: Mapping[str, float] | None = None
     ) -> Trajectory:
         """Train gated networks; `scales` multiply a pathway's initial weights, by hidden node."""
-        factor = {
-            edge: (scales or {}).get(h, 1.0)
-            for h, (_, *edges) in pathways(task.graph).items()
-            for edge in edges
-        }
+        ways, own = pathways(task.graph).items(), scales or {}
 
         def start(key: PRNGKeyArray) -> GatedNetwork:
-            net = GatedNetwork.init(task.graph, init.normal(self.std), key=key)
-            return GatedNetwork(task.graph, {e: factor[e] * w for e, w in net.weights.items()})
+            w = GatedNetwork.init(task.graph, init.normal(self.std), key=key).weights
+            scaled = {e: own.get(h, 1.0) * w[e] for h, (_, *way) in ways for e in way}
+            return GatedNetwork(task.graph, scaled)
 
-        arrays = {h: (jnp.asarray(u), jnp.asarray(v)) for h, (u, v) in frames.items()}
-        look = GatedLook(sim.as_type(gated_data(task), FLOAT), arrays)
+        look = GatedLook(sim.as_type(gated_data(task), FLOAT), frames)
         return self.train(start, pack(task.graph, task.data), look, "gated")
-
-
-class ReLULook(eqx.Module):
-    """Measured of ReLU networks: `groups` (see `power_groups`), `output`, `hidden`."""
-
-    data: GatedData
-    context: tuple[int, ...] = eqx.field(static=True)
-
-    def __call__(self, net: relu.ReLUNetwork) -> dict[str, Array]:
-        z = net.pre_activations(self.data.inputs["x"])
-        hidden = jnp.maximum(z[net.depth - 1], 0)
-        groups = power_groups(net, self.data, len(set(self.context)))
-        return {"groups": groups, "output": z[-1], "hidden": hidden}
 
 
 class GatedLook(eqx.Module):
@@ -120,7 +114,7 @@ class GatedLook(eqx.Module):
     """
 
     data: GatedData
-    frames: dict[str, tuple[Array, Array]]
+    frames: Frames
 
     def __call__(self, net: GatedNetwork) -> dict[str, Array]:
         hidden, output, strength = [], [], []

@@ -33,11 +33,11 @@ def frames_of(task: gdln.tasks.Task) -> cx.Frames:
 
 def simulate(o: Options, progress: Progress) -> xr.Dataset:
     """ReLU and gated networks by descent; the coupled reduction and the flow of its network."""
-    plain, right = cx.different("none", o.relu_width), cx.different(GATINGS["double"], o.width)
+    plain, right = cx.different(), cx.different(GATINGS["double"], o.width)
     scale, meta = o.loss_scale or float(plain.meta["loss_scale"]), plain.meta
     descent = cx.Descent(o.seed, o.seeds, o.std, scale, o.learning_rate, o.steps, 150)
     progress(0.05, f"{o.seeds} ReLU networks, {o.steps} steps")
-    runs = {"relu": descent.relu(plain)}
+    runs = {"relu": descent.relu(plain, o.relu_width)}
     for k, (kind, words) in enumerate(GATINGS.items()):
         progress(0.2 + 0.1 * k, f"{o.seeds} gated networks, {words}")
         task = cx.different(words, o.width)

@@ -27,7 +27,7 @@ def simulate(o: Options, progress: Progress) -> xr.Dataset:
     std = o.std or 6e-4 * np.sqrt(420 / o.width)
     descent = cx.Descent(o.seed, o.seeds, std, scale, o.learning_rate, o.steps, 250)
     progress(0.02, f"{o.seeds} ReLU networks, {o.steps} steps")
-    trained = descent.relu(task, Look, o.width, o.width)
+    trained = descent.relu(task, o.width, o.width, look=Look)
     opens = o.opens or opening_time(o.learning_rate * descent.step, trained)
     progress(0.35, f"{o.seeds} gated networks, contextual pathways from t = {opens:.2f}")
     runs = {"relu": trained, **gated_networks(o, descent, task, opens)}

@@ -47,11 +47,11 @@ def simulate(o: Options, progress: Progress) -> xr.Dataset:
 
 def member(o: Options, c: int, size: float) -> tuple[Variables, np.ndarray, cx.Descent]:
     """Networks, the residual, closed forms; power of ReLU units at the end; the descent."""
-    plain = tasks.semantic_contexts(c, pathways="none", width=o.relu_width, context_scale=size)
+    plain = tasks.semantic_contexts(c, pathways="none", width=1, context_scale=size)
     task = tasks.semantic_contexts(c, width=o.width, context_scale=size)
     scale, (frames, u) = o.loss_scale or float(plain.meta["loss_scale"]), frames_of(task)
     descent = cx.Descent(o.seed, o.seeds, o.std, scale, o.learning_rate, o.steps, 150)
-    runs = {"relu": descent.relu(plain), "gated": descent.gated(task, frames)}
+    runs = {"relu": descent.relu(plain, o.relu_width), "gated": descent.gated(task, frames)}
     k, t = list(task.graph.hidden).index("common"), o.learning_rate * descent.step
     found = descent.losses(runs) | closed_forms(task, o, scale, t)
     start, final = (np.asarray(found[name][1]) for name in ("start", "final"))
