@@ -49,6 +49,10 @@ from gdln_jax._times import time_to as time_to
 from gdln_jax._ode import Crossing as Crossing
 from gdln_jax._times import until_learned as until_learned
 from gdln_jax._times import unlearned as unlearned
+from gdln_jax._saddles.search import saddles as saddles
+from gdln_jax._saddles.staircase import Staircase as Staircase
+from gdln_jax._saddles.staircase import SaddleEvent as SaddleEvent
+from gdln_jax._saddles.staircase import SaddleError as SaddleError
 from gdln_jax import images as images
 from gdln_jax import tasks as tasks
 from gdln_jax import relu as relu

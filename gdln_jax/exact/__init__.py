@@ -22,6 +22,7 @@ from gdln_jax.exact._discrete import momentum_clock_error as momentum_clock_erro
 from gdln_jax.exact._discrete import pathway_race as pathway_race
 from gdln_jax.exact._discrete import sign_time as sign_time
 from gdln_jax.exact._discrete import two_cycle as two_cycle
+from gdln_jax.exact._fusion import fusion_times as fusion_times
 from gdln_jax.exact._modes import context_mode as context_mode
 from gdln_jax.exact._modes import linear_mode as linear_mode
 from gdln_jax.exact._modes import linear_mode_time as linear_mode_time
@@ -40,6 +41,8 @@ from gdln_jax.exact._tied import ssl_mode as ssl_mode
 from gdln_jax.exact._tied import ssl_white as ssl_white
 from gdln_jax.exact._two_layer import two_layer_flow as two_layer_flow
 from gdln_jax.exact._two_layer_sequence import two_layer_sequence as two_layer_sequence
+from gdln_jax.exact._unbalanced import chain_blow_up as chain_blow_up
+from gdln_jax.exact._unbalanced import chain_time as chain_time
 from gdln_jax.exact._xor import margin_crossover as margin_crossover
 from gdln_jax.exact._xor import margin_loss as margin_loss
 from gdln_jax.exact._xor import margin_time as margin_time

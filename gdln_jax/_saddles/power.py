@@ -1,0 +1,180 @@
+r"""Power stages: the leading form of the loss in edges that are 0, and its blow-up (BEYOND 10.1).
+
+With P homogeneous of degree k the flow $\dot\zeta = -P'(\zeta)$ from the deviation blows up at a
+time T*, so that the stage takes $T^* \varepsilon^{-a (k-2)}$.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.integrate import DOP853
+
+from gdln_jax._saddles.deviation import Term, spectrum, term
+from gdln_jax._saddles.landscape import NOISE, Block, Vector
+
+_FOLDS = 16.0  # e-folds of growth after which the ray and T* are known
+_EARLY = 6.0  # those at which deviations that shrink are read
+_SHRUNK = -12.0  # logarithm of the size at which a start counts as one on the stable set
+_REST = 1e-7  # gradient of the form, over its scale, at which a start counts as one, too
+_ZERO = 1e-10  # entries of the ray below this are 0: an invariant plane must not be left
+
+
+class Form(NamedTuple):
+    """The leading form of the loss in some variables at a critical point.
+
+    - `free`: the variables, those that are 0 and have no entry in the Hessian.
+    - `degree`: of the form. `taking_part`: (n,) which variables occur in it.
+    - `scale`: size of its gradient at random unit vectors.
+    """
+
+    block: Block
+    x: Vector
+    free: Int[np.ndarray, " free"]
+    degree: int
+    taking_part: np.ndarray
+    scale: float
+
+    def slope(self, unit: Vector) -> Vector:
+        """Gradient at a vector of length 1 (n,); it is evaluated on those only, and scaled."""
+        return _coefficients(self.block, self.x, self.free, unit)[self.degree - 1]
+
+    def curvature(self, unit: Vector) -> Float[np.ndarray, "n n"]:
+        """Hessian at a vector of length 1."""
+        nodes, inverse = _nodes(self.block.degree)
+        values = [self.block.curvature(self.x + t * unit) for t in nodes]
+        of = np.tensordot(inverse, np.stack(values), axes=1)
+        inside = np.zeros((len(self.x), len(self.x)))
+        inside[np.ix_(self.free, self.free)] = of[self.degree - 2][np.ix_(self.free, self.free)]
+        return inside
+
+
+@functools.cache
+def _nodes(degree: int) -> tuple[np.ndarray, np.ndarray]:
+    """Chebyshev nodes, and the map from values there to coefficients of a polynomial, ascending."""
+    nodes = np.cos((np.arange(degree) + 0.5) * np.pi / degree)
+    return nodes, np.linalg.inv(np.vander(nodes, increasing=True))
+
+
+def _coefficients(block: Block, x: Vector, free: np.ndarray, unit: Vector) -> np.ndarray:
+    """Taylor coefficients (order, n) of the gradient in the free variables along `unit`."""
+    nodes, inverse = _nodes(block.degree)
+    found = np.zeros((block.degree, len(x)))
+    found[:, free] = (inverse @ block.slopes(x + nodes[:, None] * unit)[1])[:, free]
+    return found
+
+
+def leading_form(block: Block, x: Vector, curvature: np.ndarray) -> Form | None:
+    """The form at x; None where the loss does not depend on what is 0 there."""
+    size = np.abs(curvature).max(initial=0.0)
+    flat = np.abs(curvature).max(axis=1) <= 1e-8 * max(size, 1.0)
+    free = np.flatnonzero(flat & (np.abs(x) < NOISE))
+    if not len(free):
+        return None
+    rng, rows = np.random.default_rng(0), []
+    for _ in range(2):
+        unit = np.zeros(len(x))
+        unit[free] = rng.normal(size=len(free))
+        rows.append(_coefficients(block, x, free, unit / np.linalg.norm(unit)))
+    sizes = np.max(np.abs(rows), axis=0)
+    orders = np.flatnonzero(sizes.max(axis=1) > 1e-8 * max(sizes.max(), 1.0))
+    if not len(orders):
+        return None
+    order, scale = int(orders[0]), float(sizes[orders[0]].max())
+    return Form(block, x, free, order + 1, sizes[order] > 1e-8 * scale, scale)
+
+
+class BlowUp(NamedTuple):
+    """The blow-up of a form from one start.
+
+    - `time`: T* for a start of length 1. `ray`: its direction. `speed`: lambda = -k P(ray).
+    - `early`, `late`: (logarithm of the length, direction) at two times on the way.
+    """
+
+    time: float
+    ray: Vector
+    speed: float
+    early: tuple[float, Vector]
+    late: tuple[float, Vector]
+
+
+def blow_up(form: Form, start: Vector) -> BlowUp | None:
+    """Integrate the flow of the form from a unit vector; None where it does not blow up.
+
+    In a clock in which a ray grows exponentially; not normalised, so that variables that take no
+    part keep their relative accuracy.
+    """
+    power = form.degree - 2
+
+    def velocity(_: float, state: np.ndarray) -> np.ndarray:
+        zeta = state[:-1]
+        size = float(np.linalg.norm(zeta))
+        return np.append(-size * form.slope(zeta / size), size**-power)
+
+    solver = DOP853(velocity, 0.0, np.append(start, 0.0), np.inf, rtol=1e-12, atol=1e-16)
+    early = (0.0, start)
+    for _ in range(5_000):
+        solver.step()
+        zeta = solver.y[:-1]
+        size = float(np.linalg.norm(zeta))
+        log = math.log(size)
+        if log < _EARLY:
+            early = (log, zeta / size)
+        at_rest = np.linalg.norm(form.slope(zeta / size)) < _REST * form.scale
+        if log < _SHRUNK or at_rest or solver.status != "running":
+            return None
+        if log > _FOLDS:
+            ray, speed = _settled(form, zeta / size)
+            time = float(solver.y[-1]) + size**-power / (power * speed)
+            return BlowUp(time, ray, speed, early, (log, zeta / size))
+    return None
+
+
+def _settled(form: Form, ray: Vector) -> tuple[Vector, float]:
+    """The ray -P'(w) = lambda w near a direction, and lambda."""
+    speed = 0.0
+    for _ in range(200):
+        push = -form.slope(ray)
+        speed = float(ray @ push)
+        after = ray + push / speed
+        after = np.where(np.abs(after) < _ZERO, 0.0, after / np.linalg.norm(after))
+        if np.max(np.abs(after - ray)) < 1e-15:
+            break
+        ray = after
+    return ray, speed
+
+
+def never_falls(form: Form) -> bool:
+    """Whether the form is at least 0 at random points, so that nothing is left to learn."""
+    if form.degree % 2:
+        return False
+    rng = np.random.default_rng(1)
+    for _ in range(64):
+        unit = np.zeros(len(form.x))
+        unit[form.free] = rng.normal(size=len(form.free))
+        unit /= np.linalg.norm(unit)
+        slope = form.slope(unit)
+        if unit @ slope < -1e-9 * np.linalg.norm(slope):
+            return False
+    return True
+
+
+def beside_ray(form: Form, found: BlowUp, of: Term, log_rho: float) -> list[Term]:
+    """What is left of a term beside the ray when its part along it has the length rho.
+
+    A direction of rate nu changes the exponent a to a (1 - nu/lambda).
+    """
+    modes = spectrum(-form.curvature(found.ray))
+    out = []
+    for rate, rows in zip(modes.rates.tolist(), modes.spaces, strict=True):
+        share = rate / found.speed
+        # What shrinks beside the ray is below rounding in the end.
+        log, unit = found.late if share > -0.25 else found.early
+        part = rows.T @ (rows @ (unit - found.ray * (found.ray @ unit)))
+        length = (log + of.log) * (1 - share) + share * log_rho
+        beside = term(of.exponent * (1 - share), part, length)
+        if beside is not None and share < 1:
+            out.append(beside)
+    return out
