@@ -7,10 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdln_jax._saddles.deviation import SAME, Piece, Spectrum, Term, forced, pieces
-from gdln_jax._saddles.deviation import spectrum, term
+from gdln_jax._saddles.deviation import (
+    SAME,
+    Piece,
+    Spectrum,
+    Term,
+    added,
+    forced,
+    pieces,
+    spectrum,
+    term,
+)
 from gdln_jax._saddles.landscape import NOISE, Block, Vector
-from gdln_jax._saddles.orbit import LONGEST, NoEnd, Orbit, arrival, carry, follow
+from gdln_jax._saddles.orbit import LONGEST, EndlessError, Orbit, arrival, carry, follow
 from gdln_jax._saddles.power import Form, beside_ray, blow_up, leading_form, never_falls
 
 # Where orbits start: the distance from a saddle, and from a power stage rho^degree.
@@ -22,7 +31,7 @@ _SHARE = 1e-3  # of an arrival that counts for how slow it is
 Stage = tuple[str, float, float]
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """Why a block cannot go on; the first argument is the reason in two words."""
 
     def __init__(self, reason: str, text: str):
@@ -73,7 +82,7 @@ class Climb:
         """Events in the order of time.
 
         Raises:
-            Refused: what comes next is not one event at one time.
+            RefusedError: what comes next is not one event at one time.
         """
         x = np.zeros(len(self.start))
         begin = term(1.0, self.start)
@@ -83,8 +92,8 @@ class Climb:
             try:
                 distance = math.exp(leaving.log_rho)
                 orbit = follow(self.block, x, x + distance * leaving.ray, self.tol)
-            except NoEnd as found:
-                raise Refused(
+            except EndlessError as found:
+                raise RefusedError(
                     "orbit does not end",
                     f"at time {LONGEST:g} after it the strengths are {found.size:.3g} and the "
                     f"gradient {found.slope:.1e}, both still changing: the minimum may lie at "
@@ -155,7 +164,7 @@ class Climb:
         for other in others:
             gap = other.event - theta
             if gap <= SAME * theta and other.rate != winner.rate:
-                raise Refused(
+                raise RefusedError(
                     "simultaneous",
                     f"directions of rates {winner.rate:.6g} and {other.rate:.6g} reach size 1 at "
                     f"the same theta {theta:.6g}, and which is first does not depend on eps. "
@@ -163,7 +172,7 @@ class Climb:
                 )
             if gap < self.near * theta:
                 below = _FOLDS / (min(winner.rate, other.rate) * max(gap, 1e-300))
-                flags.append(f"near: another direction follows {gap:.3g} ln(1/eps) later; {_at(below)}")
+                flags.append(f"near: another follows {gap:.3g} ln(1/eps) later; {_at(below)}")
         if self.arriving is not None:
             shares = [float(np.linalg.norm(part)) for part in modes.parts(self.arriving)]
             slowest = min(-r for r, p in zip(modes.rates, shares, strict=True) if p > _SHARE)
@@ -177,7 +186,7 @@ class Climb:
     def _check_forced(self, more: list[Piece], theta: float) -> None:
         first = min((piece.event for piece in more), default=np.inf)
         if first <= theta and first < np.inf:
-            raise Refused(
+            raise RefusedError(
                 "driven",
                 f"a direction without a share in the start is driven by products of others, and "
                 f"reaches size 1 at theta {first:.6g}, before any that grows by itself. Start it "
@@ -193,20 +202,19 @@ class Climb:
         ]
         started = [a for a in exponents if a < np.inf]
         if started and max(started) - min(started) > SAME:
-            raise Refused(
+            raise RefusedError(
                 "unequal exponents",
                 f"strengths of sizes eps^{min(started):.6g} to eps^{max(started):.6g} enter the "
                 f"product of {form.degree} that grows next, whose time is then no power of eps. "
                 "Integrate Reduction.solve",
             )
-        source = next((one for one in terms if np.any(np.abs(one.unit[edges]) > NOISE)), None)
+        sources = [one for one in terms if started and abs(one.exponent - started[0]) <= SAME]
         inside = np.zeros(len(form.x))
-        if source is not None:
-            inside[form.free] = source.unit[form.free]
-        begin = None if source is None else term(source.exponent, inside, source.log)
+        inside[form.free] = 1.0
+        begin = added([one._replace(unit=one.unit * inside) for one in sources])
         found = None if begin is None else blow_up(form, begin.unit)
         if begin is None or found is None:
-            raise Refused(
+            raise RefusedError(
                 "stable set",
                 f"the product of {form.degree} strengths that should grow next falls to 0 from "
                 "this start: it has a wrong sign which cannot turn. Start its smallest strengths "
@@ -217,7 +225,7 @@ class Climb:
         kept = [
             part
             for one in terms
-            if one is not source
+            if all(one is not source for source in sources)
             if (part := self._resting(one, form, modes)) is not None
         ]
         beside = [*beside_ray(form, found, begin, log_rho), *kept]
@@ -236,4 +244,4 @@ class Climb:
 
 def _at(folds: float) -> str:
     """The initial scale below which ln(1/eps) exceeds `folds`."""
-    return f"its times are to be trusted below eps = 1e-{math.ceil(folds / math.log(10))}"
+    return f"times from here on are to be trusted below eps = 1e-{math.ceil(folds / math.log(10))}"

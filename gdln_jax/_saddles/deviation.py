@@ -87,18 +87,24 @@ def independent(terms: Sequence[Term], taken: Sequence[Vector] = ()) -> list[Ter
     return kept
 
 
-def _added(terms: list[Term]) -> list[Term]:
-    """Terms with those of one exponent added up."""
+def added(same: Sequence[Term]) -> Term | None:
+    """The sum of terms with one exponent; None where nothing is left."""
+    if not same:
+        return None
+    most = max(one.log for one in same)
+    total = np.sum([np.exp(one.log - most) * one.unit for one in same], axis=0)
+    found = term(same[0].exponent, total, most)
+    return found and found._replace(resonant=all(one.resonant for one in same))
+
+
+def _added_up(terms: Sequence[Term]) -> list[Term]:
+    """Terms with those of one exponent added up, in ascending order."""
     rest, sums = sorted(terms, key=lambda one: one.exponent), []
     while rest:
         count = sum(one.exponent - rest[0].exponent <= SAME for one in rest)
-        same, rest = rest[:count], rest[count:]
-        most = max(one.log for one in same)
-        total = np.sum([np.exp(one.log - most) * one.unit for one in same], axis=0)
-        found = term(same[0].exponent, total, most)
-        if found is not None:
-            sums.append(found._replace(resonant=all(one.resonant for one in same)))
-    return sums
+        sums.append(added(rest[:count]))
+        rest = rest[count:]
+    return [one for one in sums if one is not None]
 
 
 class Piece(NamedTuple):
@@ -128,7 +134,7 @@ def pieces(terms: Sequence[Term], modes: Spectrum, taken: Sequence[Vector] = ())
             if part is not None
         ]
         there = [parts[k] for parts in before if np.linalg.norm(parts[k]) > NOISE]
-        found += [Piece(one, rate) for one in independent(_added(here), there)]
+        found += [Piece(one, rate) for one in independent(_added_up(here), there)]
     return sorted(found, key=lambda piece: (piece.event, piece.term.exponent))
 
 
@@ -142,14 +148,10 @@ def forced(block: Block, x: Vector, modes: Spectrum, small: list[Piece]) -> list
     groups: list[tuple[int, ...]] = [(i, j) for i in count for j in range(i + 1)]
     if len(small) <= _THIRD:
         groups += [(i, j, k) for i in count for j in range(i + 1) for k in range(j + 1)]
-    if not groups:
-        return []
-    units = np.stack([piece.term.unit for piece in small])
-    u, v, w = (units[[group[min(place, len(group) - 1)] for group in groups]] for place in range(3))
     found: list[Piece] = []
-    for group, third, fourth in zip(groups, *block.higher(x, u, v, w), strict=True):
+    for group in groups:
         often = [math.factorial(group.count(k)) for k in set(group)]
-        force = -(third if len(group) == 2 else fourth) / math.prod(often)
+        force = -block.derivative(x, *(small[k].term.unit for k in group)) / math.prod(often)
         found += _response([small[k] for k in group], force, modes)
     return found
 

@@ -5,13 +5,15 @@ is $\dot y = -\nabla l$. Derivatives beyond the gradient are products with vecto
 """
 
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+import math
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 from scipy.sparse.csgraph import connected_components
 
 from gdln_jax._graph import Graph
@@ -25,7 +27,6 @@ _VECTORS = 64
 NOISE = 1e-9
 
 Vector = Float[np.ndarray, " n"]
-Rows = Float[np.ndarray, "row n"]
 
 
 class ClassLoss(eqx.Module):
@@ -78,8 +79,9 @@ class Landscape(eqx.Module):
 class _Form:
     """The structure of a landscape, whose hash is known: programs are called thousands of times."""
 
-    def __init__(self, structure: jax.tree_util.PyTreeDef):
-        self.structure, self.known = structure, hash(structure)
+    def __init__(self, land: Landscape):
+        self.structure = jax.tree.structure(land)
+        self.known = hash(self.structure)
 
     def __hash__(self) -> int:
         return self.known
@@ -103,22 +105,11 @@ def _products(form: _Form, leaves: list[Array], y: Array, v: Array) -> Array:
     return jax.vmap(lambda v: jax.jvp(slope, (y,), (v,))[1])(v)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _higher(
-    form: _Form, leaves: list[Array], y: Array, u: Array, v: Array, w: Array
-) -> tuple[Array, Array]:
-    slope = jax.grad(form.loss(leaves))
-
-    def second(y: Array, u: Array) -> Array:
-        return jax.jvp(slope, (y,), (u,))[1]
-
-    def third(y: Array, u: Array, v: Array) -> Array:
-        return jax.jvp(lambda z: second(z, u), (y,), (v,))[1]
-
-    def both(u: Array, v: Array, w: Array) -> tuple[Array, Array]:
-        return jax.jvp(lambda z: third(z, u, v), (y,), (w,))
-
-    return jax.vmap(both)(u, v, w)
+@functools.cache
+def _nodes(degree: int) -> tuple[np.ndarray, np.ndarray]:
+    """Chebyshev nodes, and the map from values there to coefficients of a polynomial, ascending."""
+    nodes = np.cos((np.arange(degree) + 0.5) * np.pi / degree)
+    return nodes, np.linalg.inv(np.vander(nodes, increasing=True))
 
 
 class Block:
@@ -130,8 +121,7 @@ class Block:
     def __init__(self, land: Landscape, index: np.ndarray):
         self.land, self.index = land, index
         self.degree = 2 * max(land.graph.level[name] for name in land.graph.outputs)
-        self._leaves, structure = jax.tree.flatten(land)
-        self._form = _Form(structure)
+        self._leaves, self._form = jax.tree.leaves(land), _Form(land)
 
     def whole(self, y: np.ndarray) -> np.ndarray:
         """Vectors (..., n) among all variables, 0 elsewhere."""
@@ -141,44 +131,50 @@ class Block:
 
     def slope(self, y: Vector) -> tuple[float, Vector]:
         """Loss and gradient."""
-        losses, slopes = self.slopes(y[None])
+        losses, slopes = self._slopes(np.broadcast_to(y, (self.degree, len(y))))
         return float(losses[0]), slopes[0]
 
-    def slopes(self, y: Rows) -> tuple[np.ndarray, Rows]:
-        """Losses and gradients at several points."""
+    def _slopes(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Losses and gradients at `degree` points, always as many, for one program."""
         losses, slopes = _slopes(self._form, self._leaves, self.whole(y))
         return np.asarray(losses), np.asarray(slopes)[:, self.index]
 
-    def curvature(self, y: Vector) -> Float[np.ndarray, "n n"]:
-        """Hessian, by products with the unit vectors."""
-        at = self.whole(y)
-
-        def products(v: np.ndarray) -> list[Array]:
-            return [_products(self._form, self._leaves, at, v)]
-
-        found = _in_parts(products, self.whole(np.eye(len(y))))[0][:, self.index]
+    def curvature(self, y: Vector) -> np.ndarray:
+        """Hessian (n, n), by products with the unit vectors."""
+        at, units = self.whole(y), self.whole(np.eye(len(y)))
+        size = min(1 << (len(y) - 1).bit_length(), _VECTORS)
+        parts = []
+        for start in range(0, len(y), size):
+            some = units[start : start + size]
+            padded = np.concatenate([some, np.zeros((size - len(some), units.shape[1]))])
+            parts.append(np.asarray(_products(self._form, self._leaves, at, padded))[: len(some)])
+        found = np.concatenate(parts)[:, self.index]
         return (found + found.T) / 2
 
-    def higher(self, y: Vector, u: Rows, v: Rows, w: Rows) -> tuple[Rows, Rows]:
-        """Third derivatives applied to rows (u, v), fourth ones to (u, v, w)."""
-        at = self.whole(y)
+    def taylor(self, y: Vector, unit: Vector) -> np.ndarray:
+        """Coefficients (order, n) of the gradient at y + t unit, a polynomial in t.
 
-        def both(*rows: np.ndarray) -> tuple[Array, Array]:
-            return _higher(self._form, self._leaves, at, *rows)
+        Exact up to rounding for vectors of length 1, by values at `degree` nodes.
+        """
+        nodes, inverse = _nodes(self.degree)
+        return inverse @ self._slopes(y + nodes[:, None] * unit)[1]
 
-        third, fourth = _in_parts(both, *map(self.whole, (u, v, w)))
-        return third[:, self.index], fourth[:, self.index]
+    def curvature_taylor(self, y: Vector, unit: Vector, order: int) -> np.ndarray:
+        """The coefficient (n, n) of t^order in the Hessian at y + t unit."""
+        nodes, inverse = _nodes(self.degree)
+        values = [self.curvature(y + t * unit) for t in nodes]
+        return np.tensordot(inverse[order], np.stack(values), axes=1)
 
-
-def _in_parts(program: Callable[..., Sequence[Array]], *rows: np.ndarray) -> list[np.ndarray]:
-    """Call a program of several rows in parts, filled up with zeros to a power of 2."""
-    count, parts = len(rows[0]), []
-    size = min(1 << (count - 1).bit_length(), _VECTORS)
-    for start in range(0, count, size):
-        some = [r[start : start + size] for r in rows]
-        padded = [np.pad(r, ((0, size - len(r)), (0, 0))) for r in some]
-        parts.append([np.asarray(out) for out in program(*padded)])
-    return [np.concatenate(out)[:count] for out in zip(*parts, strict=True)]
+    def derivative(self, y: Vector, *v: Vector) -> np.ndarray:
+        """The derivative of the gradient (n,) along two or three vectors, by polarisation."""
+        order = len(v)
+        total = np.zeros(len(y))
+        for signs in itertools.product((1, -1), repeat=order - 1):
+            along = v[0] + sum(sign * one for sign, one in zip(signs, v[1:], strict=True))
+            size = float(np.linalg.norm(along))
+            if size > NOISE:
+                total += math.prod(signs) * size**order * self.taylor(y, along / size)[order]
+        return total / 2 ** (order - 1)
 
 
 def blocks(land: Landscape) -> list[Block]:

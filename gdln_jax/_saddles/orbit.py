@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.integrate import LSODA
 from scipy.linalg import expm
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 from scipy.sparse.csgraph import connected_components
 
 from gdln_jax._saddles.deviation import Term, independent, term
@@ -25,7 +25,7 @@ _NEAR = 1e-7  # distance from the next critical point at which its linearisation
 _APART = 1e-10  # a coupling below this share of the largest is rounding
 
 
-class NoEnd(Exception):
+class EndlessError(Exception):
     """An orbit that is still on its way at `LONGEST`."""
 
     def __init__(self, size: float, slope: float):
@@ -54,7 +54,7 @@ def follow(block: Block, x: Vector, start: Vector, tol: float) -> Orbit:
     """Integrate from `start`, near the critical point x, to the next one.
 
     Raises:
-        NoEnd: there is none by `LONGEST`.
+        EndlessError: there is none by `LONGEST`.
     """
     solver = LSODA(
         lambda _, y: -block.slope(y)[1],
@@ -70,7 +70,7 @@ def follow(block: Block, x: Vector, start: Vector, tol: float) -> Orbit:
     risen = False
     while True:
         if solver.status != "running" or len(ts) > _STEPS:
-            raise NoEnd(float(np.linalg.norm(ys[-1])), slope)
+            raise EndlessError(float(np.linalg.norm(ys[-1])), slope)
         solver.step()
         before, slope = slope, float(np.linalg.norm(block.slope(solver.y)[1]))
         if risen and before < _MINIMUM and slope > before:
@@ -115,9 +115,9 @@ def _half_time(
         else:
             high = middle
     there = inner[low]
-    return float(
-        brentq(lambda t: block.slope(there(t))[0] - level, ts[low], ts[high], xtol=1e-12)
-    )
+    return root_scalar(
+        lambda t: block.slope(there(t))[0] - level, bracket=(ts[low], ts[high]), xtol=1e-12
+    ).root
 
 
 def arrival(orbit: Orbit) -> int:
@@ -179,12 +179,12 @@ def _carried(
         return []
     logs = np.array([0.0] * len(orbits) + [one.log for one in parts])
     v, logs = _parted(np.stack([*orbits, *(one.unit for one in parts)]).T, logs)
-    for a, b, h in steps:
-        a, b = rows @ a @ rows.T, rows @ b @ rows.T
+    for *ends, h in steps:
+        a, b = (rows @ one @ rows.T for one in ends)
         magnus = h / 2 * (a + b) + np.sqrt(3) / 12 * h**2 * (b @ a - a @ b)
         v, logs = _parted(expm(magnus) @ v, logs)
-    ends = zip(parts, v.T[len(orbits) :], logs[len(orbits) :], strict=True)
-    return [one._replace(unit=unit @ rows, log=float(log)) for one, unit, log in ends]
+    after = zip(parts, v.T[len(orbits) :], logs[len(orbits) :], strict=True)
+    return [one._replace(unit=unit @ rows, log=float(log)) for one, unit, log in after]
 
 
 def _parted(v: np.ndarray, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -4,12 +4,11 @@ With P homogeneous of degree k the flow $\dot\zeta = -P'(\zeta)$ from the deviat
 time T*, so that the stage takes $T^* \varepsilon^{-a (k-2)}$.
 """
 
-import functools
 import math
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from scipy.integrate import DOP853
 
 from gdln_jax._saddles.deviation import Term, spectrum, term
@@ -39,31 +38,18 @@ class Form(NamedTuple):
 
     def slope(self, unit: Vector) -> Vector:
         """Gradient at a vector of length 1 (n,); it is evaluated on those only, and scaled."""
-        return _coefficients(self.block, self.x, self.free, unit)[self.degree - 1]
+        return self._inside(self.block.taylor(self.x, unit)[self.degree - 1])
 
-    def curvature(self, unit: Vector) -> Float[np.ndarray, "n n"]:
-        """Hessian at a vector of length 1."""
-        nodes, inverse = _nodes(self.block.degree)
-        values = [self.block.curvature(self.x + t * unit) for t in nodes]
-        of = np.tensordot(inverse, np.stack(values), axes=1)
-        inside = np.zeros((len(self.x), len(self.x)))
-        inside[np.ix_(self.free, self.free)] = of[self.degree - 2][np.ix_(self.free, self.free)]
-        return inside
+    def curvature(self, unit: Vector) -> np.ndarray:
+        """Hessian (n, n) at a vector of length 1."""
+        whole = self.block.curvature_taylor(self.x, unit, self.degree - 2)
+        return self._inside(self._inside(whole).T).T
 
-
-@functools.cache
-def _nodes(degree: int) -> tuple[np.ndarray, np.ndarray]:
-    """Chebyshev nodes, and the map from values there to coefficients of a polynomial, ascending."""
-    nodes = np.cos((np.arange(degree) + 0.5) * np.pi / degree)
-    return nodes, np.linalg.inv(np.vander(nodes, increasing=True))
-
-
-def _coefficients(block: Block, x: Vector, free: np.ndarray, unit: Vector) -> np.ndarray:
-    """Taylor coefficients (order, n) of the gradient in the free variables along `unit`."""
-    nodes, inverse = _nodes(block.degree)
-    found = np.zeros((block.degree, len(x)))
-    found[:, free] = (inverse @ block.slopes(x + nodes[:, None] * unit)[1])[:, free]
-    return found
+    def _inside(self, values: np.ndarray) -> np.ndarray:
+        """Values (n, ...), 0 for variables that are not free."""
+        out = np.zeros_like(values)
+        out[self.free] = values[self.free]
+        return out
 
 
 def leading_form(block: Block, x: Vector, curvature: np.ndarray) -> Form | None:
@@ -77,8 +63,9 @@ def leading_form(block: Block, x: Vector, curvature: np.ndarray) -> Form | None:
     for _ in range(2):
         unit = np.zeros(len(x))
         unit[free] = rng.normal(size=len(free))
-        rows.append(_coefficients(block, x, free, unit / np.linalg.norm(unit)))
+        rows.append(block.taylor(x, unit / np.linalg.norm(unit)))
     sizes = np.max(np.abs(rows), axis=0)
+    sizes[:, np.setdiff1d(np.arange(len(x)), free)] = 0.0
     orders = np.flatnonzero(sizes.max(axis=1) > 1e-8 * max(sizes.max(), 1.0))
     if not len(orders):
         return None

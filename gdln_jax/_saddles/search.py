@@ -2,6 +2,8 @@
 
 import itertools
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -9,7 +11,7 @@ from gdln_jax._checks import check_integer, check_positive
 from gdln_jax._reduction.reduction import Reduction, StrengthsLike
 from gdln_jax._reduction.refusal import check_ties
 from gdln_jax._reduction.strengths import ModeStrengths
-from gdln_jax._saddles.climb import Climb, Refused, Rise
+from gdln_jax._saddles.climb import Climb, RefusedError, Rise
 from gdln_jax._saddles.landscape import NOISE, Block, ClassLoss, EdgeLoss, Landscape, blocks
 from gdln_jax._saddles.staircase import SaddleError, SaddleEvent, Staircase, order
 
@@ -60,10 +62,11 @@ def saddles(
     for block in blocks(land):
         climb = Climb(block, start[block.index], near, tol)
         try:
-            rises += [(block, rise) for rise in itertools.islice(climb.events(), max_events)]
-        except Refused as reason:
+            for rise in itertools.islice(climb.events(), max_events):
+                rises.append((block, rise))  # noqa: PERF401  those before a refusal count
+        except RefusedError as reason:
             refused.append(reason)
-        ends.append(climb.end or f"stopped after {len(climb.stages)} stages")
+        ends.append(climb.end or f"stopped after {len(climb.stages)} events")
     found = Staircase(_merged(land, rises), tuple(ends))
     if refused:
         first = refused[0]
@@ -88,7 +91,8 @@ def _landscape(
         )
     b = reduction.strengths_of(c)
     assert isinstance(b, ModeStrengths)
-    if b.stacks[0].dtype != np.float64:
+    floats = [x for x in jax.tree.leaves(reduction.mode_data) if eqx.is_inexact_array(x)]
+    if any(x.dtype != np.float64 for x in floats):
         raise ValueError(
             "saddles needs float64, since a deviation from a saddle is followed to 1e-9 of it: set "
             "jax.config.update('jax_enable_x64', True) before making arrays."

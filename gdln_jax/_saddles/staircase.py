@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gdln_jax._checks import Suggesting, check_positive_if_known
+from gdln_jax._checks import Suggesting, is_concrete
 from gdln_jax._checks.types import ArrayLike
 from gdln_jax._reduction.strengths import ModeStrengths
 from gdln_jax._saddles.climb import Stage
@@ -68,7 +68,8 @@ class Staircase(Suggesting):
 
     - `events`: in the order of time. `flags`: those of all events.
     - `end`: per block of modes that meet in the loss "minimum", or "stable: never learned" where
-      directions would lower the loss in which the start has no component.
+      directions would lower the loss in which the start has no component. With `quotient` among
+      strengths that are equal within each class: see `saddles(..., quotient=False)` for others.
     """
 
     events: tuple[SaddleEvent, ...]
@@ -96,7 +97,8 @@ class Staircase(Suggesting):
         Raises:
             ValueError: for a known eps that is not above 0.
         """
-        check_positive_if_known(eps=eps)
+        if is_concrete(eps) and not np.all(np.asarray(eps) > 0):
+            raise ValueError(f"eps is {eps}; it must be above 0.")
         scale = jnp.asarray(eps, jnp.result_type(float))
         total = [jnp.full_like(scale, 0.0 if np.isnan(e.offset) else e.offset) for e in self.events]
         for k, one in enumerate(self.events):

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from gdln_jax._checks import check_integer
@@ -78,14 +77,10 @@ def _chain(form: _Form, b: Sequence[Array]) -> _Chain:
     index, smallest = jnp.argmin(sizes, axis=0), jnp.min(sizes, axis=0)
     is_j = [index == c for c in range(len(form))]
     k = [jnp.where(here, 0.0, size - smallest) for here, size in zip(is_j, sizes, strict=True)]
-    start = sum(jnp.where(here, x, 0.0) for here, x in zip(is_j, b, strict=True))
-    ratio = sum(jnp.where(here, g / m, 0.0) for here, (m, g) in zip(is_j, form, strict=True))
-    once = functools.reduce(
-        jnp.logical_or, [here & (m == 1) for here, (m, _) in zip(is_j, form, strict=True)]
-    )
-    least = functools.reduce(
-        jnp.minimum, [jnp.where(here, jnp.inf, x) for here, x in zip(is_j, k, strict=True)]
-    )
+    start = jnp.sum(jnp.stack(b) * jnp.stack(is_j), axis=0)
+    ratio = jnp.asarray([g / m for m, g in form], start.dtype)[index]
+    once = jnp.asarray([m == 1 for m, _ in form])[index]
+    least = jnp.min(jnp.where(jnp.stack(is_j), jnp.inf, jnp.stack(k)), axis=0)
     apart = (least > 0) & (least < jnp.inf)
     alone = jnp.where(start == 0, 1.0, jnp.abs(start))
     h = jnp.where(apart, jnp.sqrt(jnp.where(apart, least, 1.0) / ratio), alone)
@@ -120,7 +115,7 @@ def chain_time(
     b0: Float[Numbers, "*batch cls"],
     *,
     multiplicities: Sequence[int] | None = None,
-    sizes: Sequence[float] | None = None,
+    sizes: Sequence[float | int] | None = None,
     tau: ArrayLike = 1.0,
 ) -> Float[Array, "..."]:
     r"""Time at which a chain from any start b(0) has the given product (BEYOND 10.3).
@@ -155,7 +150,7 @@ def chain_time(
 
 
 def _form(
-    b0: ArrayLike, multiplicities: Sequence[int] | None, sizes: Sequence[float] | None
+    b0: ArrayLike, multiplicities: Sequence[int] | None, sizes: Sequence[float | int] | None
 ) -> tuple[_Form, list[Array]]:
     """Multiplicities and sizes of the classes, and their strengths."""
     (b,) = as_floats(b0)
@@ -206,7 +201,7 @@ def chain_blow_up(
     c: Float[Numbers, "*batch cls"],
     *,
     multiplicities: Sequence[int] | None = None,
-    sizes: Sequence[float] | None = None,
+    sizes: Sequence[float | int] | None = None,
 ) -> Float[Array, "..."]:
     r"""Coefficient T* of the time of a chain of three or more layers from a small start.
 

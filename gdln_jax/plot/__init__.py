@@ -22,6 +22,7 @@ from gdln_jax.plot._maps import similarity as similarity
 from gdln_jax.plot._panels import corner_text as corner_text
 from gdln_jax.plot._panels import legend_above as legend_above
 from gdln_jax.plot._panels import log_ticks as log_ticks
+from gdln_jax.plot._staircase import staircase as staircase
 from gdln_jax.plot._style import COLOURS as COLOURS
 from gdln_jax.plot._style import DOUBLE as DOUBLE
 from gdln_jax.plot._style import SINGLE as SINGLE
