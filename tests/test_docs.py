@@ -153,6 +153,16 @@ def test_width_page(capsys):
     assert scope["drawn"].sizes["h2"] == 11
 
 
+def test_attention_page(capsys):
+    scope = run("attention")
+    assert scope["reduction"].residual < 1e-12
+    np.testing.assert_allclose(scope["times"], (44, 142, 477), atol=0.5)
+    strengths = scope["strengths"]
+    closed = gdln.exact.rnn_loss(strengths, 0.3 * np.ones(2), 0.5, 0.4)
+    np.testing.assert_allclose(scope["aligned"].loss(scope["b"]), closed, rtol=1e-12)
+    assert "attained=array([ True,  True])" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_tied_page(capsys):
     scope = run("tied")
