@@ -1,79 +1,63 @@
-"""The recipe `gates` (H Fig. 8-9): it runs, and every check can fail."""
+"""H Fig. 8-9: a short run passes, and every check fails when what it watches is wrong."""
 
-import dataclasses
-
-import equinox as eqx
 import numpy as np
 import pytest
+from recipe_runs import check_sound, failed, quick
 
-# The part on learned gates is checked at its short setting.
-from gdln_jax.recipes import _gates_figure, _gates_learned, gates
-
-figure, learning = _gates_figure, _gates_learned
-
-OPTIONS = gates.Options(**{**gates.QUICK, "seeds": 3, "snapshots": 40})
+from gdln_jax.recipes import OptionError, Recipe, load, reproduce
+from gdln_jax.recipes.gates import REFERENCE_GAP
 
 
 @pytest.fixture(scope="module")
-def runs():
-    return gates.simulate(OPTIONS)
-
-
-def failing(runs):
-    return {c.name for c in gates.check(OPTIONS, runs)[0] if not c.passed}
+def result():
+    return quick("gates", seeds=3, snapshots=40)
 
 
 @pytest.mark.slow
-def test_every_check_can_fail(runs):
-    assert failing(runs) == set()
-    wrong = [np.ones((4, 3), int)] * 3
-    choice, gap = runs.choice, runs.gap
-    modules = (*choice.modules[:3], choice.modules[0], *choice.modules[4:])
-
-    def chosen(**values):
-        return dataclasses.replace(runs, choice=dataclasses.replace(choice, **values))
-
-    seen = set().union(
-        failing(dataclasses.replace(runs, blocks={**runs.blocks, "output power": wrong})),
-        failing(dataclasses.replace(runs, blocks={**runs.blocks, "plain (H)": wrong})),
-        failing(chosen(k=None)),
-        failing(chosen(modules=modules)),
-        failing(chosen(gap=choice.gap[::-1])),
-        failing(dataclasses.replace(runs, gap=eqx.tree_at(lambda g: g.loss, gap, gap.loss + 0.1))),
-    )
-    assert seen == {c.name for c in gates.check(OPTIONS, runs)[0]}
+def test_all_checks_pass_and_the_picture_can_be_read(result):
+    check_sound(result)
+    assert len(result.checks) == 6 + len(REFERENCE_GAP)
+    assert "imitation, not identity" in result.verdict
+    assert "of 3 with units weighted by output power" in result.verdict
+    assert result.data["gap"].shape == (6, 2)
+    assert len(result.figure().axes) == 7  # three maps and their bar, three panels
 
 
-@pytest.mark.slow
-def test_the_picture(runs):
-    _, facts = gates.check(OPTIONS, runs)
-    data = figure.dataset(runs, facts)
-    assert data["gap"].shape == (6, 2)
-    assert len(figure.draw(data, facts).axes) == 7  # three centroids, their bar, three panels
-    assert "imitation, not identity" in gates._finding(runs, facts)
+def alike(setting):
+    """The gates of one setting of k-means: all on in all contexts."""
+    return lambda gates: np.where(np.arange(3)[:, None, None, None] == setting, 1, gates)
+
+
+CHANGES = {
+    "defaults": ({"gates": alike(2)}, {"missed"}),
+    "plain": ({"gates": alike(0)}, {"plain"}),
+    "modules": ({"centroids_4": np.ones_like}, {"together"}),
+    "number": ({"k_chosen": np.zeros_like}, {"chosen"}),
+    "order": ({"gap": lambda gap: gap[::-1]}, {"ratio", "reference_1", "reference_4"}),
+    "loss": ({"loss_gap": lambda gap: gap + 0.1}, {"mean_loss"}),
+}
 
 
 @pytest.mark.slow
-def test_the_part_on_learned_gates(runs):
-    found = learning.simulate(24, 0, short=True)
-    checks, numbers = learning.check(found)
-    assert all(check.passed for check in checks)
-    assert "the faster gating at 6 of 6 margins" in learning.finding(found, numbers)
-    _, facts = gates.check(OPTIONS, runs)
-    data = figure.dataset(runs, facts)
-    learning.record(data, found)
-    assert data["learned_gating"].dims == ("margin", "start")
-    assert len(figure.draw(data, facts, (found, numbers)).axes) == 11  # four panels more
-    wrong = dataclasses.replace(
-        found,
-        corners=1.1 * found.corners,
-        margin=1 - found.margin,
-        blocks={**found.blocks, "held": 1 - found.blocks["held"]},
-    )
-    assert not any(check.passed for check in learning.check(wrong)[0])
+def test_every_check_can_fail(result):
+    seen = set()
+    for name, (changes, expected) in CHANGES.items():
+        assert failed(result, **changes) == expected, name
+        seen |= expected
+    recipe = load("gates")
+    assert isinstance(recipe, Recipe)
+    assert seen == {one.id for one in recipe.criteria}
 
 
-@pytest.mark.parametrize("wrong", [{"elbow_seeds": 13}, {"snapshots": 1}, {"std": 0.0}])
-def test_refused_options(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        gates.Options(**wrong)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"elbow_seeds": 13}, "elbow_seeds must be 1 to seeds = 12"),
+        ({"snapshots": 9000}, "snapshots must be 2 to steps = 8000"),
+        ({"snapshots": 1}, "snapshots must be a number at least 2, got 1"),
+        ({"std": 0.0}, "std must be a number above 0, got 0.0"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(change, message):
+    with pytest.raises(OptionError, match=message):
+        reproduce("gates", **change)
