@@ -1,5 +1,7 @@
 """Learned gates: objectives and their derivatives, many starts, reduced dynamics, two regimes."""
 
+import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import equinox as eqx
@@ -8,15 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import xarray as xr
 from test_docs import run as run_page
 
 import gdln_jax as gdln
 from gdln_jax import GatedData, GatedNetwork, Graph, gates
 
 # The reduced dynamics that the recipe learns by are those of networks.
-from gdln_jax.recipes import _gates_learned, _gates_learned_tasks
-
-learned, problems = _gates_learned, _gates_learned_tasks
+from gdln_jax.recipes.learned_gates import problems, simulate
 
 CHAIN = Graph.chain([1, 1, 1])
 SIGMA, A0 = 3.0, 1e-2
@@ -102,13 +103,16 @@ class TestObjectives:
             data = gates.with_gates(DATA, {"h1": jax.nn.sigmoid(z)})
             return gates.output_gap(chain(A0), data, ts, run.measured, rtol=1e-9)
 
-        found = gates.learn(gap, np.array([0.0, -2.0]), optimizer=optax.adam(0.1), steps=80)
-        # From gates of .5 and .12 to the other network's .7.
-        np.testing.assert_allclose(jax.nn.sigmoid(found.variables), 0.7, atol=0.01)
         right, h = np.log(0.7 / 0.3), 1e-4
+        f = jax.jit(jax.vmap(jax.value_and_grad(gap)))
         points = jnp.array([right, -3.0, 0.3 - h, 0.3, 0.3 + h])
-        values, slopes = jax.jit(jax.vmap(jax.value_and_grad(gap)))(points)
-        # Itself: the two solvers' tolerances squared. A gate of .05 has predicted next to nothing.
+        values, slopes = f(points)
+        # From gates of 0.5 and 0.12 to the other network's 0.7, by Polyak's steps.
+        z = jnp.array([0.0, -2.0, 0.0, 0.0, 0.0])
+        for _ in range(20):
+            z = z - jnp.clip(jnp.divide(*f(z)), -0.5, 0.5)
+        np.testing.assert_allclose(jax.nn.sigmoid(z), 0.7, atol=0.01)
+        # Itself: the two solvers' tolerances squared. A gate of 0.05 has predicted next to nothing.
         assert abs(values[0]) < 1e-12
         assert values[1] > 0.8
         np.testing.assert_allclose(slopes[3], (values[4] - values[2]) / (2 * h), rtol=1e-5)
@@ -198,69 +202,77 @@ class TestLearn:
 class TestReducedDynamics:
     """Full networks on aligned weights learn as the small ones do, whatever the gates are."""
 
-    def test_routing(self):
-        ts = np.linspace(0, 20, 5)
-        objective, routes = problems.routing_time(2, 2, 0.1)
-        chosen = jax.random.uniform(jax.random.key(0), (routes, 2))
-        graph, data = objective.graph, objective.data
-        small = problems._side_by_side(
-            GatedNetwork(graph, {e.name: jnp.full((1, 1), 0.1) for e in graph.edges}), 4
-        )
-        data = gates.with_gates(data, {"h0": chosen[:, 0], "h1": chosen[:, 1]})
-        reduced = gdln.gradient_flow(small, data, ts)
+    ts = np.linspace(0, 20, 5)
 
+    @pytest.fixture
+    def reduced(self, monkeypatch):
+        """Weights and data with which an objective is calculated, and their losses over time."""
+        seen: list[tuple] = []
+
+        def learning_time(weights, data, level, *, loss, t1, rtol):
+            assert (t1, rtol) == (problems.UNTIL, problems.RTOL)
+            seen.append((weights, data, level, loss))
+            return jnp.ones(())
+
+        def of(objective, g):
+            objective(g)
+            weights, data, level, loss = seen[-1]
+            run = gdln.gradient_flow(weights, data, self.ts, loss=loss)
+            return weights, float(level), np.asarray(run.losses)
+
+        monkeypatch.setattr(problems, "gates", SimpleNamespace(learning_time=learning_time))
+        return of
+
+    def test_routing(self, reduced, monkeypatch):
+        monkeypatch.setattr(problems, "ROUTING_B0", 0.1)
+        chosen = np.asarray(jax.random.uniform(jax.random.key(0), (4, 2)))
+        _, level, losses = reduced(problems.routing_time, jnp.asarray(chosen))
         features = gdln.tasks.hierarchy_features()
         u, values, vt = np.linalg.svd(features, full_matrices=False)
-        n = features.shape[1]
-        modes = int(np.sum(values > 1e-9))
+        n, modes = features.shape[1], int(np.sum(values > 1e-9))
         assert modes == 4
-        widths = {v: {"x": n, "y": len(features)}.get(v[0], modes) for v in graph.nodes}
-        big = Graph(widths, [(e.source, e.target) for e in graph.edges])
+        widths = {f"{v}{i}": w for v, w in (("x", n), ("h", modes), ("k", modes)) for i in (0, 1)}
+        widths |= {f"y{j}": len(features) for j in (0, 1)}
+        edges = [*((f"x{i}", f"h{p}") for i in (0, 1) for p in (0, 1)), ("h0", "k0"), ("h1", "k1")]
+        edges += [(f"k{p}", f"y{j}") for p in (0, 1) for j in (0, 1)]
+        graph = Graph(widths, edges)
         matrix = {"x": vt[:modes], "h": np.eye(modes), "k": u[:, :modes]}
-        weights = {e.name: 0.1 * matrix[e.source[0]] for e in big.edges}
-        base = {"x": np.eye(n), "y": features.T}
-        first = jax.tree.map(lambda leaf: np.asarray(leaf[0]), data)
-        on = {name: (x != 0) * 1.0 for name, x in (*first.inputs.items(), *first.targets.items())}
-        full = {v: np.concatenate([on[v][r] * base[v[0]] for r in range(routes)]) for v in on}
-        every = GatedData(
-            {v: full[v] for v in first.inputs},
-            {v: full[v] for v in first.targets},
-            {k: np.repeat(v, n) for k, v in first.node_gates.items()},
-            {k: np.repeat(v, n) for k, v in first.edge_gates.items()},
+        weights = {e.name: 0.1 * matrix[e.source[0]] for e in graph.edges}
+        starts, ends = np.eye(2)[np.array(list(itertools.product((0, 1), repeat=2)))].swapaxes(0, 1)
+        data = GatedData(
+            {f"x{i}": np.kron(starts[:, [i]], np.eye(n)) for i in (0, 1)},
+            {f"y{j}": np.kron(ends[:, [j]], features.T) for j in (0, 1)},
+            {f"h{p}": np.repeat(chosen[:, p], n) for p in (0, 1)},
+            {f"k{p}->y{j}": np.repeat(ends[:, j], n) for p in (0, 1) for j in (0, 1)},
         )
-        run = gdln.gradient_flow(GatedNetwork(big, weights), every, ts)
+        run = gdln.gradient_flow(GatedNetwork(graph, weights), data, self.ts)
         assert run.losses[-1] < 0.8 * run.losses[0]
-        np.testing.assert_allclose(run.losses, reduced.losses, atol=1e-8)
+        np.testing.assert_allclose(run.losses, losses, atol=1e-8)
+        assert level == pytest.approx(float(run.losses[0]) / 10)
 
-    def test_contexts(self):
-        ts = np.linspace(0, 20, 5)
-        objective = problems.context_time(3, 2, 1e-2)
+    def test_contexts(self, reduced, monkeypatch):
+        monkeypatch.setattr(problems, "CONTEXT_A0", 0.04)
         g = np.array([[0.9, 0.2, 0.5], [0.1, 1.0, 0.7]])
-        small_data = gates.with_gates(objective.data, {"h0": g[0], "h1": g[1]})
-        heads = np.random.default_rng(0).normal(size=(3, 4)) / 5
-        names = ("common", "h0", "h1")
-        weights = {f"x->{h}": np.full((1, 1), 0.2) for h in names}
-        weights |= {f"{h}->y": heads[[i]].T for i, h in enumerate(names)}
-        small = problems._side_by_side(GatedNetwork(objective.graph, weights), 7)
-        reduced = gdln.gradient_flow(small, small_data, ts)
-
+        (_, outer), level, losses = reduced(problems.context_time, jnp.asarray(g))
+        heads, names = np.asarray(outer)[0, :, :, 0], ("common", "h0", "h1")
+        np.testing.assert_allclose(np.sum(heads**2, axis=1), 0.04)
         tree = gdln.tasks.hierarchy_features(4, 1)
         tree = tree - tree.mean(axis=1, keepdims=True)
-        u, values, vt = np.linalg.svd(tree, full_matrices=False)
-        u, values, vt = u[:, :7], values[:7], vt[:7]
+        u, _, vt = np.linalg.svd(tree, full_matrices=False)
         blocks = np.concatenate([np.ones((3, 1)), np.eye(3)], axis=1)
         y = np.concatenate([np.kron(blocks[[c]], tree.T) for c in range(3)])
-        big = Graph(
+        graph = Graph(
             {"x": 8, **dict.fromkeys(names, 7), "y": y.shape[1]},
             [*(("x", h) for h in names), *((h, "y") for h in names)],
         )
-        weights = {f"x->{h}": 0.2 * vt for h in names}
-        weights |= {f"{h}->y": np.kron(heads[[i]].T, u) for i, h in enumerate(names)}
+        weights = {f"x->{h}": 0.2 * vt[:7] for h in names}
+        weights |= {f"{h}->y": np.kron(heads[[i]].T, u[:, :7]) for i, h in enumerate(names)}
         node_gates = {"h0": np.repeat(g[0], 8), "h1": np.repeat(g[1], 8)}
-        every = GatedData({"x": np.tile(np.eye(8), (3, 1))}, {"y": y}, node_gates)
-        run = gdln.gradient_flow(GatedNetwork(big, weights), every, ts)
+        data = GatedData({"x": np.tile(np.eye(8), (3, 1))}, {"y": y}, node_gates)
+        run = gdln.gradient_flow(GatedNetwork(graph, weights), data, self.ts)
         assert run.losses[-1] < 0.8 * run.losses[0]
-        np.testing.assert_allclose(run.losses, reduced.losses, atol=1e-8)
+        np.testing.assert_allclose(run.losses, losses, atol=1e-8)
+        assert level == pytest.approx(float(run.losses[0]) / 20)
 
 
 class TestLearnedGates:
@@ -291,11 +303,14 @@ class TestLearnedGates:
         np.testing.assert_allclose(share, gate / (gate + weights), rtol=1e-12)
 
     def test_retention_of_made_up_weights(self):
-        _, (one, other) = learned.two_tasks()
-        graph, _ = learned.two_tasks()
-        x = np.asarray(one.inputs["x"])
-        maps = [np.asarray(d.targets["y"]).T @ np.linalg.inv(x).T for d in (one, other)]
-        eye = np.eye(4)
+        graph, eye = (
+            Graph(dict.fromkeys("xpqy", 4), [tuple(e) for e in ("xp", "xq", "py", "qy")]),
+            np.eye(4),
+        )
+        rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))[0]
+        # Their inner product is 0.
+        maps = rotation, rotation * [1, 1, -1, -1]
+        one, other = (GatedData({"x": 2 * eye}, {"y": 2 * m.T}) for m in maps)
 
         def holding(p, q):
             weights = {"x->p": eye, "x->q": eye, "p->y": p, "q->y": q}
@@ -341,16 +356,12 @@ class TestTasks:
                 w = sign * (np.array(pattern) * y) @ x
                 if any(pattern) and np.array_equal(x @ w > 1e-9, np.array(pattern, bool)):
                     found.add(pattern)
-        assert found == {tuple(int(v) for v in row) for row in problems._SERVED}
+        assert found == {tuple(int(v) for v in row) for row in problems.SERVED}
 
-    def test_gatings_by_name(self):
-        logits = np.array([[-1, -1, -1, -1], [1, 1, 1, 1], [1, -1, -1, -1], [-1, 2, -1, 3.0]])
-        np.testing.assert_allclose(problems.margin_gating(logits), [0, 1, 0.5, 1])
+    def test_all_contexts_but_one(self):
         doubles = np.array([[0.9, 0.8, 0.1], [0, 1, 1], [1, 0.2, 1]])
-        assert problems.is_doubles(doubles)
-        assert not problems.is_doubles(doubles[[0, 0, 1]])
-        assert not problems.is_doubles(np.eye(3))
-        assert len(problems.families(3, 3)) == 120
+        every = xr.DataArray([doubles, doubles[[0, 0, 1]], np.eye(3)])
+        np.testing.assert_array_equal(simulate.doubles(every), [True, False, False])
 
 
 def _margin_arrays(delta) -> tuple[Any, Any]:
@@ -365,18 +376,21 @@ class TestRecovery:
 
     def test_the_shared_pathway_of_routing(self, monkeypatch):
         # Of three domains and pathways, as the recipe has them, few starts find it: 8 of 24.
-        monkeypatch.setattr(learned, "DOMAINS", 2)
-        monkeypatch.setattr(learned, "PATHWAYS", 2)
-        found = learned.recover_routing(jax.random.key(0), 4)
-        assert np.all(found.start < 0.75)  # from undecided gates
-        assert np.all(found.success)
-        assert np.ptp(found.times) < 0.01 * found.times.min()  # the same, whichever pathway it is
+        smaller = (*simulate.PROBLEMS["routing"][:-1], (4, 2))
+        monkeypatch.setitem(simulate.PROBLEMS, "routing", smaller)
+        found = simulate.recovered("routing", jax.random.key(0), 4)
+        end, start, times = (np.asarray(values) for _, values, _ in found.values())
+        assert np.all(start < 0.75)  # from undecided gates
+        assert np.all(np.any(np.all(end > 0.5, axis=1), axis=-1))
+        assert np.ptp(times) < 0.01 * times.min()  # the same, whichever pathway it is
 
     def test_the_double_contexts_of_all_subsets(self):
-        found = learned.recover_contexts(jax.random.key(12), 12)
-        assert found.success[found.best]
-        assert found.rate >= 0.15
-        assert found.times[found.success].max() < found.times[~found.success].min(initial=np.inf)
+        found = simulate.recovered("contexts", jax.random.key(12), 12)
+        success = simulate.doubles(xr.DataArray(found["learned_contexts"][1]))
+        times = np.asarray(found["learned_contexts_time"][1])
+        assert success[np.nanargmin(times)]
+        assert success.mean() >= 0.15
+        assert times[success].max() < times[~success].min(initial=np.inf)
 
 
 @pytest.mark.slow
