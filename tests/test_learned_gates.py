@@ -303,10 +303,8 @@ class TestLearnedGates:
         np.testing.assert_allclose(share, gate / (gate + weights), rtol=1e-12)
 
     def test_retention_of_made_up_weights(self):
-        graph, eye = (
-            Graph(dict.fromkeys("xpqy", 4), [tuple(e) for e in ("xp", "xq", "py", "qy")]),
-            np.eye(4),
-        )
+        edges, eye = [("x", "p"), ("x", "q"), ("p", "y"), ("q", "y")], np.eye(4)
+        graph = Graph(dict.fromkeys("xpqy", 4), edges)
         rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))[0]
         # Their inner product is 0.
         maps = rotation, rotation * [1, 1, -1, -1]

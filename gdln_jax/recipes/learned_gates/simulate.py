@@ -102,9 +102,7 @@ def in_blocks(keys: PRNGKeyArray) -> Variables:
     every = jax.jit(jax.vmap(over_rates, (0, None, None)))(LEAKS, RATES, keys)
     dims = "gate_leak", "gate_rate", "block_seed", "block_time"
     last = {"loss": "task", "gates": "block_pathway", "held": "task"}
-    return {
-        f"learned_block_{k}": ((*dims, d), every[k], f"in blocks: {k}") for k, d in last.items()
-    }
+    return {f"learned_block_{k}": ((*dims, d), every[k], f"blocks: {k}") for k, d in last.items()}
 
 
 def measure(o: Options, data: xr.Dataset) -> Numbers:
@@ -127,8 +125,10 @@ def measure(o: Options, data: xr.Dataset) -> Numbers:
         return numbers
     shared = np.any(np.all(data["learned_routing"].values > 0.5, axis=1), axis=-1)
     for name, success in (("routing", shared), ("contexts", doubles(data["learned_contexts"]))):
-        best = int(np.nanargmin(data[f"learned_{name}_time"].values))
+        times = data[f"learned_{name}_time"].values
+        best, failed = int(np.nanargmin(times)), int(np.isnan(times).sum())
         numbers |= {f"{name}_best": best, name: success[best], f"{name}_rate": success.mean()}
+        numbers[f"{name}_failed"] = failed
     times = data["learned_family_time"].values
     first, second = np.argsort(times)[:2]
     numbers |= {"families": len(times), "fastest": doubles(data["learned_family"])[first]}
