@@ -81,7 +81,7 @@ def recovered(name: str, key: PRNGKeyArray, starts: int) -> Variables:
     }
 
 
-def in_blocks(keys: PRNGKeyArray) -> Variables:
+def in_blocks(keys: Array) -> Variables:
     """Two linear maps, whose inner product is 0, take turns, by leak, rate and seed."""
     rotation, x = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))[0], 2 * np.eye(4)
     both = [gdln.GatedData({"x": x}, {"y": x @ (rotation * s).T}) for s in (1, [1, 1, -1, -1])]
