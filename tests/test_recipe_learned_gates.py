@@ -29,7 +29,7 @@ RECOVERED = {
 
 @pytest.fixture(scope="module")
 def result():
-    return quick("learned-gates", starts=8, seeds=3)
+    return quick("learned-gates", starts=12, seeds=3)
 
 
 def recipe():
@@ -42,7 +42,7 @@ def recipe():
 def test_all_checks_pass_and_the_picture_can_be_read(result):
     check_sound(result)
     assert len(result.checks) == 4
-    assert "at each of 6 margins the fastest of 8 starts" in result.verdict
+    assert "at each of 6 margins the fastest of 12 starts" in result.verdict
     assert result.data["learned_gating"].dims == ("margin", "start")
     assert set(np.unique(result.data["learned_gating"])) <= {0, 0.5, 1}
     assert not result.notes  # those on routing and contexts
@@ -76,7 +76,7 @@ def test_routing_and_contexts(result):
 
     assert failing(data) == set()
     shown = recipe().examine(options, data)
-    assert "50% of 8 starts find the one shared pathway" in "".join(shown.notes)
+    assert "50% of 12 starts find the one shared pathway" in "".join(shown.notes)
     assert callable(shown.figure)
     figure = shown.figure()
     assert isinstance(figure, Figure)
