@@ -111,13 +111,13 @@ def stacked(systems: list[System]) -> tuple[Any, ...]:
     like = gdln.reduce(systems[0].graph, systems[0].data)
     # Edges that are never open have no modes; which ones differs between the systems.
     like = eqx.tree_at(
-        lambda r: r.mode_data.masks, like, tuple(map(jnp.ones_like, like.mode_data.masks))
+        lambda r: r.mode_data.masks, like, tuple(map(np.ones_like, like.mode_data.masks))
     )
     parts = []
     for system in systems:
         u, v = (
             tuple(
-                jnp.stack([system.frames[getattr(system.graph.edge(e), end)] for e in k.edges])
+                np.stack([system.frames[getattr(system.graph.edge(e), end)] for e in k.edges])
                 for k in system.graph.bundles
             )
             for end in ("target", "source")
@@ -125,7 +125,7 @@ def stacked(systems: list[System]) -> tuple[Any, ...]:
         reduction = eqx.tree_at(lambda r: (r.u, r.v, r.source), like, (u, v, system.data))
         start = gdln.ModeStrengths.make(system.graph, reduction.modes, system.b0)
         parts.append((system.network(), system.data, reduction, start))
-    return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(leaf) for leaf in x]), *parts)
+    return jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *parts)
 
 
 def gap(full: Any, small: Any) -> float:
@@ -162,14 +162,8 @@ def test_random_networks_descend_as_their_strengths_do():
 
 
 RANDOM = {
-    "Nesterov": (
-        lambda learning_rate: rules.sgd(learning_rate, momentum=0.9, nesterov=True),
-        0.03,
-        400,
-    ),
     "Shampoo": (lambda learning_rate: rules.shampoo(learning_rate, eps=0.01), 0.02, 100),
     "SAM": (lambda learning_rate: rules.sam(rules.sgd(learning_rate), rho=0.05), 0.02, 60),
-    "normalised": (rules.normalized, 0.02, 25),
     "polar": (functools.partial(rules.muon, **POLAR), 0.005, 25),
 }
 
@@ -188,7 +182,7 @@ def test_random_networks_train_as_their_strengths_do(random: Any, name: str):
     rates = {"learning_rate": jnp.full(len(SEEDS), RANDOM[name][1])}
     full, small, nets = program(name)(rates, *parts)
     assert gap(full, small) < 1e-12
-    assert max(shares(systems, nets)) < 1e-8  # 2e-10 with Nesterov's step
+    assert max(shares(systems, nets)) < 1e-8
     assert float(jnp.max(full[:, -1] / full[:, 0])) < 0.95
 
 
@@ -223,8 +217,6 @@ def test_newton_schulz_and_a_plain_svd_on_random_networks(random: Any):
 # -------------------------------------------------------------- what must leave, and what must not
 LEAVING = {
     "descent": (rules.sgd, (0.3, 400), (0.15, 400)),
-    "heavy ball": (functools.partial(rules.sgd, momentum=0.9), (0.5, 400), (0.10, 400)),
-    "Shampoo": (functools.partial(rules.shampoo, eps=0.01), (0.6, 300), (0.05, 300)),
     "polar": (functools.partial(rules.muon, **POLAR), (0.1, 100), (0.02, 25)),
 }
 
@@ -256,19 +248,15 @@ def per_stack(params: Any) -> Any:
 # family; docs/optimisers.md has the verdicts on all 36.
 EXACT = {
     "global clip": optax.chain(optax.clip_by_global_norm(0.1), optax.sgd(0.1)),
-    "lars": optax.lars(0.1),
     "polyak_sgd": optax.polyak_sgd(),
     "scale_by_muon": contrib.scale_by_muon(weight_dimension_numbers=per_stack),
 }
 SHAPED = {
     "clip_by_block_rms": optax.clip_by_block_rms(0.1),
-    "muon": contrib.muon(0.1, muon_weight_dimension_numbers=per_stack),
 }
 OUTSIDE = {
     "adam": optax.adam(0.1),
-    "lamb": optax.lamb(0.1),
     "adafactor": optax.adafactor(0.1),
-    "muon, aol": contrib.muon(0.1, muon_weight_dimension_numbers=per_stack, preconditioning="aol"),
 }
 BRIEF = ("clip_by_block_rms", "adam")
 
@@ -374,10 +362,9 @@ def test_classes_train_as_the_reference_and_as_their_edges_do(
 
 
 @pytest.mark.slow
-def test_an_optimiser_of_optax_on_classes(values: dict[str, Any]):
+def test_an_optimiser_of_optax_on_classes():
     """Norms over all parameters are right for sqrt(|class|) x; norms over stacks are refused."""
-    reduction = gdln.reduce(*system_c(3, 2))
-    quotient = reduction.quotient(0.3)
+    quotient = gdln.reduce(*system_c(2, 1)).quotient(0.3)
     clipped = optax.chain(optax.clip_by_global_norm(0.1), optax.sgd(2.0))
     run = quotient.train(rule=clipped, steps=20)
     same = quotient.train(rule=rules.sgd(2.0, clip=0.1), steps=20)
@@ -470,11 +457,14 @@ def test_step_limits_and_the_horizon_of_rounding(values: dict[str, Any]):
 
 @pytest.mark.slow
 def test_a_run_that_ends_in_a_saddle_of_the_network_says_so():
-    system = random_system(1)
-    reduction = gdln.reduce(system.graph, system.data)
-    b0, _ = reduction.project(system.network())
+    """Three layers, the stronger mode at 0: flat along its strengths, of which two would have to
+    move at once. It can pass the hidden directions of the weaker: curvature d b^4 - s b = 1 - 2.
+    """
+    graph = gdln.Graph.chain([2, 2, 2, 2])
+    data = gdln.GatedData({"x": np.sqrt(2) * np.eye(2)}, {"y": np.sqrt(2) * np.diag([2.0, 1.0])})
+    reduction = gdln.reduce(graph, data)
     with pytest.warns(gdln.SaddleWarning, match="normal to the aligned manifold"):
-        reduction.train(b0, rule=rules.sgd(0.06), steps=3000, save_every=3000)
+        reduction.train([0.0, 0.5], rule=rules.sgd(0.1), steps=200, save_every=200)
 
 
 @pytest.mark.parametrize("steps", [50, 60])
