@@ -113,8 +113,8 @@ def test_unequal_inputs_per_output_are_another_race(result):
 def test_arrays_of_the_user(tmp_path):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "mine.npz", x=rng.normal(size=(30, 3)), y=rng.normal(size=(30, 2)))
-    how = SMALL | {"pattern": "random_biregular", "base": str(tmp_path / "mine.npz")}
-    plan = setting.make_plan(Options(**how))
+    base = str(tmp_path / "mine.npz")
+    plan = setting.make_plan(Options(**SMALL, pattern="random_biregular", base=base))
     assert "mine.npz, inputs whitened (3 of 3 directions), condensed" in plan.origin
     np.testing.assert_allclose(plan.modes.d, [1, 1], atol=1e-12)
     assert plan.modes.s[0] > plan.modes.s[1]
