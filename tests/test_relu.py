@@ -1,8 +1,11 @@
 """The ReLU side: networks, activation patterns, equivalent gated networks, possible patterns."""
 
+import functools
 import itertools
 from collections.abc import Callable
+from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -202,9 +205,22 @@ def test_shares_of_patterns_are_sums_over_units(layer: int, key: jax.Array):
 # ---------------------------------------------------------------- the equivalent gated network
 
 
-@pytest.mark.parametrize("merge", [False, True])
-@pytest.mark.parametrize(("slope", "bias"), [(0.0, False), (0.2, True)])
-@pytest.mark.parametrize("widths", [(3, 6, 2), (3, 5, 4, 2)])
+@eqx.filter_jit
+def read(net: Any, data: gdln.GatedData) -> tuple[jax.Array, jax.Array, Any]:
+    """Outputs, loss and gradient."""
+    return net(data)["y"], *jax.value_and_grad(gdln.mse)(net, data)
+
+
+# Every pair of merging, slope (with biases) and depth.
+@pytest.mark.parametrize(
+    ("merge", "slope", "bias", "widths"),
+    [
+        (False, 0.0, False, (3, 6, 2)),
+        (False, 0.2, True, (3, 5, 4, 2)),
+        (True, 0.0, False, (3, 5, 4, 2)),
+        (True, 0.2, True, (3, 6, 2)),
+    ],
+)
 def test_as_gated_is_the_same_function_on_the_data(
     widths: tuple[int, ...], slope: float, bias: bool, merge: bool, key: jax.Array
 ):
@@ -216,13 +232,12 @@ def test_as_gated_is_the_same_function_on_the_data(
     if net.biases is not None:
         net = relu.ReLUNetwork(net.weights, [b + 0.3 for b in net.biases], slope)
     graph, gated, linear = relu.as_gated(net, data, merge=merge)
-    np.testing.assert_allclose(linear(gated)["y"], net(data)["y"], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(gdln.mse(linear, gated), gdln.mse(net, data), rtol=1e-12)
+    theirs, ours = read(linear, gated), read(net, data)
+    np.testing.assert_allclose(theirs[0], ours[0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(theirs[1], ours[1], rtol=1e-12)
     assert merge or len(graph.hidden) == sum(widths[1:-1])
     assert sum(graph.nodes[h] for h in graph.hidden) == sum(widths[1:-1])
-    ours = jax.tree.leaves(jax.grad(gdln.mse)(net, data))
-    theirs = jax.tree.leaves(jax.grad(gdln.mse)(linear, gated))
-    size = [sum(float(jnp.sum(g**2)) for g in grads) for grads in (ours, theirs)]
+    size = [sum(np.sum(np.square(g)) for g in jax.tree.leaves(one[2])) for one in (ours, theirs)]
     assert size[0] == pytest.approx(size[1], rel=1e-12)
 
 
@@ -270,20 +285,32 @@ def test_relu_learns_xor_at_the_predicted_time_and_frozen_gates_earlier(referenc
     assert float(frozen.losses[-1]) < 1e-6
 
 
+@functools.partial(jax.jit, static_argnames=("steps", "save_every"))
+def margin_runs(
+    keys: jax.Array, data: gdln.GatedData, steps: int, save_every: int
+) -> tuple[jax.Array, relu.ReLUNetwork]:
+    """Losses and final networks of H Fig. 2, one program for all Delta."""
+    graph = tasks.margin_xor(1.0, gating="none").graph
+
+    def one(key: jax.Array) -> tuple[jax.Array, relu.ReLUNetwork]:
+        net = relu.ReLUNetwork.init(graph, std=np.sqrt(4e-8 / 128), key=key)
+        run = gdln.train(
+            net, data, optimizer=optax.sgd(0.04), steps=steps, save_every=save_every,
+            keep_models=False,
+        )  # fmt: skip
+        return run.losses, run.final
+
+    return jax.vmap(one)(keys)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("delta", [0.2, 1.2])
 def test_margin_relu_near_flow_takes_the_reference_time(delta: float, reference, key: jax.Array):
     """H Fig. 2 at step .04 (1/tau), N_h = 128, weights N(0, 4e-8/N_h), time to L = .2."""
-    task = tasks.margin_xor(delta, gating="none")
-
-    def losses(key: jax.Array) -> jax.Array:
-        net = relu.ReLUNetwork.init(task.graph, std=np.sqrt(4e-8 / 128), key=key)
-        return gdln.train(
-            net, task.data, optimizer=optax.sgd(0.04), steps=800, keep_models=False
-        ).losses
-
+    data = plain(tasks.margin_xor(delta, gating="none"))
+    losses, _ = margin_runs(jax.random.split(key, 20), data, 800, 1)
     ts = gdln.flow_time(np.arange(801), 0.04, tau=2.5)
-    found = [time_to(r, ts, 0.2) for r in jax.jit(jax.vmap(losses))(jax.random.split(key, 20))]
+    found = [time_to(run, ts, 0.2) for run in np.asarray(losses)]
     mean, sd = reference["statistical"]["margin_relu"][f"delta_{delta}"]
     # Median of 20 against mean of 20.
     assert abs(np.median(found) - mean) < 3 * sd * np.sqrt((np.pi / 2 + 1) / 20)
@@ -296,20 +323,12 @@ def test_margin_shares_cross_near_the_stated_delta(key: jax.Array):
     """
     linear = []
     for delta in (0.8, 0.875, 0.95):
-        task = tasks.margin_xor(delta, gating="none")
-
-        def trained(key: jax.Array, task=task) -> relu.ReLUNetwork:
-            net = relu.ReLUNetwork.init(task.graph, std=np.sqrt(4e-8 / 128), key=key)
-            return gdln.train(
-                net, task.data, optimizer=optax.sgd(0.04), steps=1500, save_every=1500,
-                keep_models=False,
-            ).final  # fmt: skip
-
-        nets = jax.jit(jax.vmap(trained))(jax.random.split(key, 8))
+        data = plain(tasks.margin_xor(delta, gating="none"))
+        _, nets = margin_runs(jax.random.split(key, 8), data, 1500, 1500)
         shares = []
         for i in range(8):
             net = jax.tree.map(lambda leaf, i=i: leaf[i], nets)
-            power = relu.pattern_power(net, plain(task), threshold=0.1)
+            power = relu.pattern_power(net, data, threshold=0.1)
             # Examples 1, 2 are the positive ones, 0, 3 the negative ones.
             classes = ((0, 1, 1, 0), (1, 0, 0, 1))
             shares.append(power.share_of(lambda p, classes=classes: tuple(p) in classes))
