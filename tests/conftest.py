@@ -122,6 +122,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -slow[item.path])
 
 
+def pytest_collection_finish() -> None:
+    """What was imported stays, so that the garbage collector need not go through it, and tracing
+    makes many objects that live on, so that looking often is in vain: 4 % of the time of a file.
+    """
+    gc.freeze()
+    gc.set_threshold(20_000)
+
+
 # Every compiled program maps memory, and Linux ends a process at 65,530 maps (vm.max_map_count).
 # A test file adds 5,000 to 12,000, so the programs of earlier files are dropped well before.
 _MAPS = Path("/proc/self/maps")

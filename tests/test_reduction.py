@@ -23,7 +23,7 @@ from diagonalisable import (
     random_graph,
     two_by_two,
 )
-from optimiser_systems import random_system
+from optimiser_systems import system_b
 from scipy.integrate import quad
 from scipy.stats import rankdata
 
@@ -37,11 +37,25 @@ from gdln_jax._reduction import certificate, flow
 # two outputs and parallel edges; two inputs and a skip. Gaussian gates open every path, so that one
 # program serves a graph; each binary gating has its own.
 GRAPHS = [random_graph(np.random.default_rng(seed)) for seed in (9, 16, 5)]
-QUICK, BINARY = len(GRAPHS), 2 * len(GRAPHS)
+QUICK = len(GRAPHS)
 
 
-def seeds(quick):
-    return [pytest.param(s, marks=[] if s in quick else pytest.mark.slow) for s in range(30)]
+def seeds(quick, among):
+    return [pytest.param(s, marks=[] if s in quick else pytest.mark.slow) for s in among]
+
+
+# One program each: op by op, a new shape compiles a hundred small ones.
+mse = eqx.filter_jit(gdln.mse)
+
+
+@eqx.filter_jit
+def loss_of(reduction, b):
+    return reduction.loss(b)
+
+
+@eqx.filter_jit
+def slope_of(reduction, b):
+    return jax.grad(reduction.loss)(b)
 
 
 EXACT = 1e-12
@@ -49,9 +63,9 @@ TIMES = np.linspace(0, 10, 6)
 
 
 def system(seed):
-    """Binary gates on every graph twice, then Gaussian; distinct and repeated values by turns."""
+    """Binary gates on every graph, then Gaussian; distinct and repeated values by turns."""
     rng, graph = np.random.default_rng(seed), GRAPHS[seed % len(GRAPHS)]
-    gates = "binary" if seed < BINARY else "normal"
+    gates = "binary" if seed < QUICK else "normal"
     data = diagonalisable(rng, graph, gates=gates, repeated=seed % 4 >= 2)
     return graph, data, rng
 
@@ -91,7 +105,7 @@ def gap(a, b):
 
 
 # ---------------------------------------------------------------- exact on random systems
-@pytest.mark.parametrize("seed", seeds((*range(QUICK), BINARY)))
+@pytest.mark.parametrize("seed", seeds((*range(QUICK), 6), [0, 1, 2, *range(6, 30)]))
 def test_random_systems_reduce_exactly(seed):
     """Certificate 0, l(b) = L(W(b)), and the gradient without paths is N Eq. 10 by enumeration."""
     reduction, data, rng = reduced_system(seed)
@@ -99,16 +113,17 @@ def test_random_systems_reduce_exactly(seed):
     assert reduction.ties is None
     assert reduction.modes == 3
     b = reduction.strengths_of(random_strengths(reduction, rng, 0.5, 1.5))
-    full = float(gdln.mse(reduction.embed(b), data))
-    assert float(reduction.loss(b)) == pytest.approx(full, rel=1e-13)
-    slope = jax.grad(reduction.loss)(b)
+    full = float(mse(reduction.embed(b), data))
+    assert float(loss_of(reduction, b)) == pytest.approx(full, rel=1e-13)
+    slope = slope_of(reduction, b)
     for name, listed in reduction.path_table().gradient(b).items():
         np.testing.assert_allclose(-slope[name], listed, atol=EXACT * gap(listed, 0 * listed + 1))
 
 
-# Two binary gatings of each graph are more than a flow adds to what is exact above: one, and four
-# or five Gaussian ones.
-@pytest.mark.parametrize("seed", [s for s in seeds((BINARY,))[:18] if s.values[0] not in (3, 4, 5)])
+# The gradient is exact above for every graph. A flow adds the solver: one binary gating, and four
+# Gaussian ones of two graphs, which between them have skips, parallel edges, two inputs and two
+# outputs.
+@pytest.mark.parametrize("seed", seeds((6,), [0, 6, 7, 9, 10, 12, 13, 15, 16]))
 def test_reduced_flow_is_the_full_flow(seed):
     reduction, data, rng = reduced_system(seed)
     b0 = random_strengths(reduction, rng)
@@ -148,23 +163,21 @@ INEXACT = {
 }
 
 
-@pytest.mark.parametrize("number", [0, pytest.param(3, marks=pytest.mark.slow)])
-def test_data_prepared_under_jit_are_read_example_by_example(number):
-    # One block with a gate per example. With the first example's gates for all of them, the loss
-    # of system 0 was 14.5 instead of 1.57, and system 3 was refused.
-    known = random_system(number)
+def test_data_prepared_under_jit_are_read_example_by_example():
+    # One block with a gate per example, closed in the last two on one pathway. Their gates were
+    # taken to be those of the first example.
+    known = system_b()
     graph, net = known.graph, known.network()
     prepared = jax.jit(lambda net, data: net.prepare(data))(net, known.data)
     found, expected = gdln.reduce(graph, prepared), gdln.reduce(graph, known.data)
     assert found.residual < EXACT
     for group, strengths in expected.strengths.items():
         np.testing.assert_allclose(found.strengths[group], strengths, rtol=1e-12)
-    loss = float(gdln.mse(expected.embed(0.5), known.data))
-    assert float(found.loss(0.5)) == pytest.approx(loss, rel=1e-12)
+    loss = float(mse(expected.embed(0.5), known.data))
+    assert float(loss_of(found, 0.5)) == pytest.approx(loss, rel=1e-12)
     wide = gdln.reduce_width(net, prepared, on_open="truncate", rounds=2)
-    assert float(gdln.mse(wide.net, wide.data)) == pytest.approx(
-        float(gdln.mse(net, known.data)), rel=1e-12
-    )
+    full = float(mse(net, known.data))
+    assert float(mse(wide.net, wide.data)) == pytest.approx(full, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", INEXACT)
@@ -231,10 +244,11 @@ def test_warn_goes_on_with_the_diagonal_approximation():
     assert not reduction.coupled
     # l(b) is the loss of the embedded network all the same: only its gradient is incomplete.
     b = random_strengths(reduction, np.random.default_rng(0))
-    full = float(gdln.mse(reduction.embed(b), data))
-    assert float(reduction.loss(b)) == pytest.approx(full, rel=1e-12)
+    full = float(mse(reduction.embed(b), data))
+    assert float(loss_of(reduction, b)) == pytest.approx(full, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_residual_predicts_how_far_the_approximation_departs():
     """Rank correlation of certificate and largest difference of the losses over 24 systems.
 
@@ -260,18 +274,15 @@ def test_the_residual_predicts_how_far_the_approximation_departs():
     assert max(departures) > 0.1
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["correlated", *(pytest.param(n, marks=pytest.mark.slow) for n in ("skewed", "contextual"))],
-)
+# That the gradient of the contextual task stays in the span, the certificate shows below.
+@pytest.mark.parametrize("name", ["correlated", pytest.param("skewed", marks=pytest.mark.slow)])
 def test_the_coupled_form_is_the_full_flow(name):
     """Losses, and the mode matrices U^T W V, < 1e-9."""
     graph, data = INEXACT[name]()
     reduction = gdln.reduce(graph, data, on_inexact="coupled")
     assert reduction.coupled
     b0 = random_strengths(reduction, np.random.default_rng(5), 0.05, 0.2)
-    end = 10.0 if name != "contextual" else 60.0
-    ts = np.linspace(0, end, 5)
+    ts = np.linspace(0, 10, 5)
     coupled = reduction.solve(b0, ts)
     full = gdln.gradient_flow(reduction.embed(b0), data, ts)
     assert float(full.losses[-1]) < 0.8 * float(full.losses[0])
@@ -317,7 +328,7 @@ def test_a_coupled_run_goes_on_from_its_matrices():
             np.testing.assert_allclose(matrices[::2], whole.b[name][1:], atol=1e-9)
     # The same network, beyond the frames of the modes too.
     net = reduction.embed(middle)
-    assert float(gdln.mse(net, data)) == pytest.approx(float(whole.losses[1]), rel=1e-12)
+    assert float(mse(net, data)) == pytest.approx(float(whole.losses[1]), rel=1e-12)
     assert float(reduction.loss(middle)) == pytest.approx(float(whole.losses[1]), rel=1e-12)
     off = jnp.abs(middle["x->h1"][:3, 3:]).max()
     assert float(off) > 0.01
@@ -352,7 +363,7 @@ def test_a_coupled_reduction_projects_to_matrices():
             np.testing.assert_allclose(found[name], matrix, atol=1e-12)
     found, outside = reduction.project(rotated(net, np.random.default_rng(0)))
     assert max(outside.values()) < 1e-7
-    assert float(reduction.loss(found)) == pytest.approx(float(gdln.mse(net, data)), rel=1e-9)
+    assert float(reduction.loss(found)) == pytest.approx(float(mse(net, data)), rel=1e-9)
     drawn = gdln.GatedNetwork.init(net.graph, gdln.init.normal(0.1), key=jax.random.key(0))
     found, outside = reduction.project(drawn)
     for name, share in outside.items():
@@ -413,7 +424,7 @@ def overlapping_targets():
 
 LOW = {
     "hierarchy": lambda: tasks.hierarchy(width=5),
-    "routing": lambda: tasks.routing(5, 3, width=5),
+    "routing": lambda: tasks.routing(3, 2, width=5),
     "unreached": overlapping_targets,
 }
 
@@ -430,12 +441,15 @@ def test_losses_are_those_of_the_network_down_to_rounding(name):
     graph, data = made if isinstance(made, tuple) else (made.graph, made.data)
     reduction = gdln.reduce(graph, data)
     quotient = reduction.quotient(reduction.typical)
-    first, least = float(reduction.loss(0.0)), []
+    first, least = float(loss_of(reduction, 0.0)), []
     for delta in (1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 0.0):
         x = quotient.x0 * (1 + delta)
-        full = float(gdln.mse(reduction.embed(quotient.expand(x)), data))
+        full = float(mse(reduction.embed(quotient.expand(x)), data))
         rounding = 8 * np.finfo(float).eps * np.sqrt(first * full)
-        for small in (float(reduction.loss(quotient.expand(x))), float(quotient.loss(x))):
+        for small in (
+            float(loss_of(reduction, quotient.expand(x))),
+            float(loss_of(quotient, x)),
+        ):
             assert small >= 0
             assert abs(small - full) <= 1e-13 * full + rounding
         least.append(full)
@@ -481,8 +495,12 @@ def test_a_bottleneck_passes_the_strongest_modes():
     ts = np.linspace(0, 8, 4)
     reduced = reduction.solve(0.3, ts)
     np.testing.assert_array_equal(reduced.b["h1->h2"][:, 2:], 0)
-    full = gdln.gradient_flow(reduction.embed(0.3), data, ts)
-    np.testing.assert_allclose(reduced.losses, full.losses, atol=1e-9)
+    # The gradient of the network has nothing outside, and inside it is that of the strengths.
+    gradient = eqx.filter_jit(eqx.filter_grad(gdln.mse))(reduction.embed(0.3), data)
+    inside, outside = reduction.read(gradient)
+    assert max(float(share) for share in outside.values()) < EXACT
+    for name, slope in slope_of(reduction, b).items():
+        np.testing.assert_allclose(inside[name], slope, atol=1e-12)
     # What the weak modes ask for stays unexplained: 1/2 sum of s^2/d.
     assert float(reduced.losses[-1]) == pytest.approx(0.5 * (1 + 0.25), rel=1e-3)
 
@@ -521,9 +539,9 @@ def test_contextual_classification():
     assert float(run.losses[-1]) < 1e-8
 
 
-@pytest.mark.parametrize("contexts", [3, pytest.param(4, marks=pytest.mark.slow)])
-def test_contextual_pathways_are_exact_while_tied(contexts):
+def test_contextual_pathways_are_exact_while_tied():
     """H Fig. 5 on the residual: overlaps -1/(C-1) (E16), S and D of E17, ties found."""
+    contexts = 4  # with 3, both shares would be 1/2
     task = tasks.semantic_contexts(contexts, residual=True, width=10)
     reduction = gdln.reduce(task.graph, task.data)
     assert reduction.residual < EXACT
@@ -543,7 +561,7 @@ def test_contextual_pathways_are_exact_while_tied(contexts):
         np.testing.assert_allclose(table.variances[j, p], share, rtol=1e-12)
     # N Eq. 10 with the overlaps is the gradient at tied points.
     b = reduction.strengths_of(dict.fromkeys(firsts, 0.7) | dict.fromkeys(lasts, 1.3))
-    slope = jax.grad(reduction.loss)(b)
+    slope = slope_of(reduction, b)
     for name, listed in table.gradient(b).items():
         np.testing.assert_allclose(-slope[name], listed, atol=1e-12)
     with pytest.raises(ValueError, match=r"exact only while the edges .*start them equal"):
@@ -1002,13 +1020,12 @@ def test_solving_again_does_not_compile_again(chain):
 
 
 def test_vmap_over_starts_and_over_data(chain):
-    starts = jnp.array([0.05, 0.1, 0.2])
-    batch = jax.vmap(lambda b: final_loss(chain, b))(starts)
-    np.testing.assert_allclose(batch, [final_loss(chain, b) for b in starts], rtol=1e-9)
-    other = gdln.reduce(*white_chain([3.0, 1.5, 0.2]))
-    both = jax.tree.map(lambda a, b: jnp.stack([jnp.asarray(a), jnp.asarray(b)]), chain, other)
-    batch = jax.vmap(lambda r: final_loss(r, 0.1))(both)
-    np.testing.assert_allclose(batch, [final_loss(r, 0.1) for r in (chain, other)], rtol=1e-9)
+    """Both at once; over starts alone is the batch of which one is not finite."""
+    other, starts = gdln.reduce(*white_chain([3.0, 1.5, 0.2])), np.array([0.05, 0.2])
+    both = jax.tree.map(lambda a, b: jnp.asarray(np.stack([a, b])), chain, other)
+    batch = jax.vmap(final_loss)(both, starts)
+    alone = [final_loss(*one) for one in zip((chain, other), starts, strict=True)]
+    np.testing.assert_allclose(batch, alone, rtol=1e-9)
 
 
 def central(f, x, h):
