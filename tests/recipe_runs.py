@@ -7,7 +7,7 @@ from drawn_text import faults
 from matplotlib.figure import Figure
 
 from gdln_jax import recipes
-from gdln_jax.recipes import Recipe, Result
+from gdln_jax.recipes import Result
 
 # Endings of the files that the command writes for a recipe, sorted.
 WRITTEN = [".json", ".md", ".nc", ".pdf", ".png", ".txt"]
@@ -25,7 +25,6 @@ def failed(result: Result, **changes: Any) -> set[str]:
     The measured numbers, the checks and the text are made again from the changed data set.
     """
     recipe = recipes.load(result.name)
-    assert isinstance(recipe, Recipe)
     data = result.data.copy(deep=True)
     for name, change in changes.items():
         values = data[name].values
@@ -38,7 +37,6 @@ def check_sound(result: Result) -> None:
     """All checks pass, criteria that apply have their numbers, and the picture can be read."""
     assert result.passed, [check for check in result.checks if not check.passed]
     recipe = recipes.load(result.name)
-    assert isinstance(recipe, Recipe)
     applied = [one for one in recipe.criteria if not one.needs or result.numbers[one.needs]]
     assert {one.id for one in applied} <= set(result.numbers)
     assert result.verdict.startswith(f"{recipe.figure} {recipe.standing}: ")

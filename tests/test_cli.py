@@ -9,22 +9,23 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import xarray
 from matplotlib.figure import Figure
+from tiny_recipes import check, tiny
 from typer.testing import CliRunner
 
 from gdln_jax import recipes
 from gdln_jax._cli import main as cli
-from gdln_jax.recipes import Check, Entry, OptionError, Result
+from gdln_jax.recipes import OptionError, Result
+from gdln_jax.recipes._core.declare import RecipeOptions
 
 RUNS = []  # the options of every run
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(RecipeOptions):
     seeds: int = 3
     error: float = 1e-9
     refuse: bool = False
@@ -39,18 +40,14 @@ def run(options, progress):
     if options.refuse:
         raise OptionError("base.npz has no array 'x'")
     data = xarray.Dataset({"number": ("seed", list(range(options.seeds)))})
-    checks = (Check.below("error", options.error, 1e-8, "[relative]"),)
+    checks = (check(options.error, "[relative]"),)
     return Result("fake", data, checks, Figure, "It agrees.", ("a note",))
 
 
 @pytest.fixture
 def gdln(monkeypatch, tmp_path):
     """Runs the command in an empty folder, with one tiny recipe, and leaves JAX's flags alone."""
-    room = ModuleType("fake_recipe")
-    vars(room).update(Options=Options, run=run, QUICK={"seeds": 1})
-    monkeypatch.setitem(sys.modules, "fake_recipe", room)
-    entry = Entry("fake", "N Fig. 0", "nothing at all", ("error",), "fake_recipe")
-    monkeypatch.setitem(recipes.CATALOGUE, "fake", entry)
+    monkeypatch.setitem(recipes.CATALOGUE, "fake", tiny("fake", run, Options, {"seeds": 1}))
     monkeypatch.setattr(cli._machine, "prepare", lambda: None)
     monkeypatch.chdir(tmp_path)
     RUNS.clear()
@@ -143,8 +140,9 @@ def test_an_interruption_is_exit_code_130_and_leaves_nothing(gdln, tmp_path):
 # XLA compiles for a minute in a thread of its own while a signal comes.
 COMPILES = """
 import pathlib, signal, sys
-from dataclasses import make_dataclass
-from types import ModuleType
+sys.path.insert(0, {tests!r})
+from tiny_recipes import tiny
+from gdln_jax.recipes._core.declare import RecipeOptions
 from gdln_jax._cli import main as cli
 from gdln_jax import recipes
 
@@ -160,9 +158,7 @@ def run(options, progress):
     pathlib.Path("compiles").touch()
     traced.compile()
 
-sys.modules["slow"] = room = ModuleType("slow")
-vars(room).update(Options=make_dataclass("Options", []), run=run)
-recipes.CATALOGUE["slow"] = recipes.Entry("slow", "N Fig. 0", "", (), "slow")
+recipes.CATALOGUE["slow"] = tiny("slow", run, RecipeOptions)
 sys.argv = ["gdln", "reproduce", "slow"]
 cli.main()
 """
@@ -180,8 +176,9 @@ def test_a_signal_while_xla_compiles_neither_crashes_nor_leaves_anything(tmp_pat
     environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
     work = tmp_path / "work"
     work.mkdir()
+    script = COMPILES.format(tests=str(Path(__file__).parent))
     process = subprocess.Popen(
-        [sys.executable, "-c", COMPILES], cwd=work, env=environment, stderr=subprocess.PIPE
+        [sys.executable, "-c", script], cwd=work, env=environment, stderr=subprocess.PIPE
     )
     while not (work / "compiles").exists():
         assert process.poll() is None

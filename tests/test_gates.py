@@ -9,7 +9,7 @@ import pytest
 
 import gdln_jax as gdln
 from gdln_jax import GatedData, Graph, relu, tasks
-from gdln_jax.recipes import _ensembles as sim
+from gdln_jax.recipes._core import ensembles as sim
 from gdln_jax.relu import _gates_choice
 
 STD = 7.142857e-6

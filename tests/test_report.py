@@ -14,33 +14,28 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 import xarray
 from matplotlib.figure import Figure
 from PIL import Image
+from tiny_recipes import check, tiny
 from typer.testing import CliRunner
 
 from gdln_jax import recipes
 
 # Reports of recipes that break, are killed and lie about themselves.
 from gdln_jax._cli import main, report
-from gdln_jax.recipes import Check, Entry, Result
+from gdln_jax.recipes import Recipe, Result
+from gdln_jax.recipes._core.declare import RecipeOptions
 from gdln_jax.recipes._core.spread import spread_over_seeds
 
 State = report.State
 NAMES = ("good", "breaks", "killed", "fails", "slow")
-ENTRIES = {
-    name: Entry(
-        name, "N Fig. 0", f"shows <{name}>", ("error",), f"tiny_{name}",
-        claim="Everything | holds", standing="holds", proviso="not for `x < 0`", errata=("E99",),
-    )
-    for name in NAMES
-}  # fmt: skip
 
 # A `gdln` whose catalogue is that of this file; what it needs of JAX is stubbed, so that it starts
 # quickly. `slow` leaves a file when it runs and then waits to be killed.
@@ -52,17 +47,19 @@ from gdln_jax import _machine
 from gdln_jax._cli import main as cli
 from gdln_jax.recipes import CATALOGUE
 CATALOGUE.clear(); CATALOGUE.update(here.ENTRIES)
-for name in here.NAMES:
-    sys.modules["tiny_" + name] = here.room(name)
 cli._machine.prepare = lambda: None
 _machine.machine = lambda: {{"devices": "a thing", "cores": "2"}}
 cli.main()
 """
 
 
-def room(name: str) -> ModuleType:
-    """The module of a tiny recipe."""
-    from dataclasses import make_dataclass
+@dataclass(frozen=True)
+class Options(RecipeOptions):
+    seeds: int = 2
+
+
+def entry(name: str) -> Recipe:
+    """A tiny recipe."""
 
     def run(options, progress):
         if name == "breaks":
@@ -73,14 +70,23 @@ def room(name: str) -> ModuleType:
             Path("slow-runs").touch()
             time.sleep(60)
         data = xarray.Dataset({"loss": (("seed", "time"), [[9.0, 1.0], [9.0, 3.0]])})
-        check = Check.below("error | all", 1.0 if name == "fails" else 1e-9, 1e-8, "of <x>")
+        one = replace(check(1.0 if name == "fails" else 1e-9, "of <x>"), name="error | all")
         figure = Figure(figsize=(1, 1))
-        return Result(name, data, (check,), figure, "It is *so*, `a < b`.", ("a note",), text="|a|")
+        return Result(name, data, (one,), figure, "It is *so*, `a < b`.", ("a note",), text="|a|")
 
-    module = ModuleType(f"tiny_{name}")
-    options = make_dataclass("Options", [("seeds", int, 2)], frozen=True)
-    vars(module).update(Options=options, run=run, QUICK={"seeds": 1})
-    return module
+    return tiny(
+        name,
+        run,
+        Options,
+        {"seeds": 1},
+        summary=f"shows <{name}>",
+        claim="Everything | holds",
+        proviso="not for `x < 0`",
+        errata=("E99",),
+    )
+
+
+ENTRIES = {name: entry(name) for name in NAMES}
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +254,7 @@ def test_what_failed_is_at_the_top(ran, tmp_path):
     assert page.ids == ["failures", "breaks", "killed", "fails", "slow", "good"]
     assert "4 of 5 recipes did not pass" in text
     assert "gdln reproduce slow" in text
-    assert "error | all = 1, wanted &lt; 1e-08" in text
+    assert "error | all = 1, must be at most 1e-08" in text
 
 
 def test_texts_are_escaped(ran, tmp_path):
@@ -269,7 +275,7 @@ def test_the_index_links_its_files_and_both_forms_say_the_same(ran):
     text = (out / "index.md").read_text(encoding="utf-8")
     assert text.index("## 3 of 4 recipes did not pass") < text.index("| recipe |")
     assert "![shows <good>](good/good.png)" in text
-    assert "| error \\| all | 1e-09 | < 1e-08 | passed |" in text
+    assert "| error \\| all | 1e-09 | at most 1e-08 | passed |" in text
     assert text.index("## breaks") < text.index("## good")
     for line in text.splitlines():
         if line.startswith("|"):
@@ -304,13 +310,13 @@ def test_records_of_an_earlier_version_are_shown(tmp_path):
 )
 def test_values_that_are_not_finite_are_shown(tmp_path, value, shown):
     """The records of 0.1.0 have null for all of them."""
-    check = Check.below("error", value or 0.0, -math.inf).as_dict()
-    check |= {"value": None} if value is None else {}
-    record = {"passed": False, "verdict": "v", "checks": [check], "notes": [], "options": {}}
+    one = check(-1.0 if value is None else value).as_dict()
+    one |= {"value": None} if value is None else {}
+    record = {"passed": False, "verdict": "v", "checks": [one], "notes": [], "options": {}}
     (tmp_path / "good.json").write_text(json.dumps({**record, "versions": {}}, allow_nan=False))
     found = report.outcome(ENTRIES["good"], tmp_path)
     text = report.write_report([found], tmp_path / "r.html").read_text()
-    assert f"error = {shown}, wanted" in text
+    assert f"error = {shown}, must be" in text
     report.write_index([found], tmp_path)
     assert f"| error | {shown} |" in (tmp_path / "index.md").read_text()
 
@@ -347,8 +353,6 @@ def test_numbers_and_their_spread():
 def gdln(monkeypatch, tmp_path, command):
     """The command in an empty folder, with two of the tiny recipes for a catalogue."""
     monkeypatch.setattr("gdln_jax._cli.report._all.GDLN", command)
-    for name in NAMES:
-        monkeypatch.setitem(sys.modules, f"tiny_{name}", room(name))
     kept = {name: ENTRIES[name] for name in ("good", "fails")}
     for name in list(recipes.CATALOGUE):
         monkeypatch.delitem(recipes.CATALOGUE, name)

@@ -95,7 +95,6 @@ def test_a_circle_is_seen():
 FILES = {
     path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8")
     for path in sorted(PACKAGE.rglob("*.py"))
-    if path.parent.name != "recipes"  # those without a folder get theirs later
 }
 TREES = {name: ast.parse(text) for name, text in FILES.items()}
 FUNCTIONS = {

@@ -30,9 +30,6 @@ PHRASES = {
     r"hearsay|gossip": "is propagated",
     r"duck typing": "type checks",
 }
-# Recipes that have no folder yet, and the pages made of them, get their words with their new form;
-# then these lines go.
-LATER = re.compile(r"gdln_jax/recipes/[^/]+$|docs/claims\.md$|docs/gallery(/|\.md$)")
 # A lower bound of a time, by the rate of arithmetic or of memory: a table's own term.
 ALLOWED = {r"(?<!\.)floors?": ("docs/benchmarks.md", "docs/benchmarks.py")}
 FRACTION = re.compile(r"(?<![\w.:+)\]}])\.\d")  # `:.2f` is a format
@@ -46,8 +43,7 @@ def _files() -> list[str]:
         ROOT / name
         for name in ("README.md", "CONTRIBUTING.md", "tests/README.md", "pyproject.toml")
     ]
-    names = sorted(path.relative_to(ROOT).as_posix() for path in found)
-    return [name for name in names if not LATER.match(name)]
+    return sorted(path.relative_to(ROOT).as_posix() for path in found)
 
 
 def _text(name: str) -> str:

@@ -13,8 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gdln_jax._cli.report import Outcome, State, duration
-from gdln_jax.recipes import Listed, Recipe, Result, describe
-from gdln_jax.recipes._recipe import Recipe as Loaded
+from gdln_jax.recipes import Recipe, Result, describe
 
 
 @contextmanager
@@ -94,7 +93,7 @@ def print_paths(paths: Sequence[Path]) -> None:
         console.print(f"wrote {path}")
 
 
-def print_catalogue(entries: Sequence[Listed]) -> None:
+def print_catalogue(entries: Sequence[Recipe]) -> None:
     """One line per recipe."""
     table = Table(box=None, pad_edge=False)
     for title in ("recipe", "figure"):
@@ -102,27 +101,24 @@ def print_catalogue(entries: Sequence[Listed]) -> None:
     for title in ("what it shows", "the paper's statement"):
         table.add_column(title)
     for entry in entries:
-        row = (entry.name, entry.figure, entry.summary, entry.standing or "not judged")
+        row = (entry.name, entry.figure, entry.summary, entry.standing)
         table.add_row(*map(escape, row))
     Console().print(table)
 
 
-def print_recipe(entry: Listed, recipe: Recipe | Loaded) -> None:
+def print_recipe(entry: Recipe) -> None:
     """Print what a recipe shows and checks, and its options with range, default and help."""
     console = Console(highlight=False, markup=False)
     console.print(f"{entry.name} ({entry.figure}): {entry.summary}")
-    if entry.claim:
-        console.print(f"statement: {entry.claim}")
-        proviso = f": {entry.proviso}" if entry.proviso else ""
-        console.print(f"{entry.standing or 'not judged'}{proviso}")
+    console.print(f"statement: {entry.claim}")
+    console.print(f"{entry.standing}{': ' if entry.proviso else ''}{entry.proviso}")
     if entry.errata:
         console.print(f"errata: {', '.join(entry.errata)}")
     for check in entry.checks:
         console.print(f"checks: {check}")
     table = Table("--set", "takes", "range", "default", "--quick", "", box=None, pad_edge=False)
-    quick = recipe.quick or {}
-    for one in describe(recipe.options):
-        short = repr(quick[one.name]) if one.name in quick else ""
+    for one in describe(entry.options):
+        short = repr(entry.quick[one.name]) if one.name in entry.quick else ""
         table.add_row(*map(escape, (one.name, one.kind, one.range, one.default, short, one.about)))
     console.print()
     console.print(table)
@@ -136,6 +132,6 @@ def print_facts(facts: Mapping[str, str]) -> None:
     Console().print(table)
 
 
-def known_options(recipe: Recipe | Loaded) -> set[str]:
+def known_options(recipe: Recipe) -> set[str]:
     """The names of the options that a recipe has."""
     return {field.name for field in dataclasses.fields(recipe.options)}

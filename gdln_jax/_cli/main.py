@@ -22,8 +22,7 @@ from gdln_jax._cli import console, report, signals
 from gdln_jax._cli.inspect import inspect
 from gdln_jax._files import UnwritableError, expanded, refuse_foreign, writable
 from gdln_jax._version import __version__
-from gdln_jax.recipes import Listed, OptionError, Recipe
-from gdln_jax.recipes._recipe import Recipe as Loaded
+from gdln_jax.recipes import OptionError, Recipe
 
 ALL = "all"
 _EXIT_CODES = (
@@ -101,7 +100,7 @@ def list_recipes(
         console.print_catalogue(list(recipes.CATALOGUE.values()))
         return
     with _understood():
-        console.print_recipe(recipes.entry(name), recipes.load(name))
+        console.print_recipe(recipes.load(name))
 
 
 @app.command()
@@ -225,15 +224,15 @@ def _reproduce_one(
 
 
 def _reproduce_all(
-    out: Path, quick: bool, seeds: int | None, keep_going: bool, only: list[Listed] | None = None
+    out: Path, quick: bool, seeds: int | None, keep_going: bool, only: list[Recipe] | None = None
 ) -> list[report.Outcome]:
     """Run recipes into `out`; all of them (and write the index), or those in `only`."""
     entries = list(recipes.CATALOGUE.values()) if only is None else only
     pages = report.index_files(out) if only is None else []
 
-    def options(entry: Listed) -> list[str]:
+    def options(recipe: Recipe) -> list[str]:
         words = ["--quick"] if quick else []
-        if seeds and "seeds" in console.known_options(recipes.load(entry.name)):
+        if seeds and "seeds" in console.known_options(recipe):
             words += ["--seeds", str(seeds)]
         return words
 
@@ -370,7 +369,7 @@ def _understood() -> Iterator[None]:
 
 
 def _options(
-    recipe: Loaded | Recipe,
+    recipe: Recipe,
     *,
     quick: bool,
     seeds: int | None,
@@ -378,7 +377,7 @@ def _options(
     settings: list[str],
 ) -> Any:
     """The options of `recipe`: its defaults, then --quick, then what was asked for."""
-    if quick and recipe.quick is None:
+    if quick and not recipe.quick:
         typer.echo(f"{recipe.name} has no shorter setting; it runs as it is", err=True)
     asked: dict[str, object] = {**recipes.parse(settings)}
     known = console.known_options(recipe)
@@ -390,5 +389,5 @@ def _options(
         if key in asked:
             raise OptionError(f"--{key} and --set {key} are given both")
         asked[key] = value
-    start = dict(recipe.quick or {}) if quick else {}
+    start = dict(recipe.quick) if quick else {}
     return recipes.with_values(recipe.options, {**start, **asked})

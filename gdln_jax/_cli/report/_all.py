@@ -23,7 +23,7 @@ from gdln_jax._cli.report._outcome import (
     outcomes,
 )
 from gdln_jax._machine import moment
-from gdln_jax.recipes import Listed, foreign
+from gdln_jax.recipes import Recipe, foreign
 
 # `gdln` of this interpreter, wherever the command itself may be.
 GDLN = (sys.executable, "-m", "gdln_jax")
@@ -34,10 +34,10 @@ _GRACE = 10.0  # seconds that a recipe gets to end after SIGTERM
 
 
 def reproduce_all(
-    entries: Iterable[Listed],
+    entries: Iterable[Recipe],
     out: Path,
     *,
-    options: Callable[[Listed], Sequence[str]],
+    options: Callable[[Recipe], Sequence[str]],
     changed: Callable[[list[Outcome]], None],
     keep_going: bool = True,
     command: Sequence[str] | None = None,
@@ -85,7 +85,7 @@ def reproduce_all(
     return ended
 
 
-def foreign_files(entries: Iterable[Listed], out: Path) -> list[Path]:
+def foreign_files(entries: Iterable[Recipe], out: Path) -> list[Path]:
     """What `reproduce_all` would replace in `out` although it did not write it."""
     found: list[Path] = []
     for name in (entry.name for entry in entries):
@@ -109,7 +109,7 @@ def _head(name: str) -> bytes:
 
 
 def _run_one(
-    entry: Listed, folder: Path, command: list[str], options: Sequence[str], since: str
+    entry: Recipe, folder: Path, command: list[str], options: Sequence[str], since: str
 ) -> Outcome:
     folder.mkdir(parents=True, exist_ok=True)
     log = _log(folder, entry.name)

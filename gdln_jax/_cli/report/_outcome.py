@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gdln_jax._files import write
-from gdln_jax.recipes import CATALOGUE, Listed
+from gdln_jax.recipes import CATALOGUE, Recipe
 
 # The keys that every record has had from the start; "run" came later.
 _RECORD = {
@@ -51,7 +51,7 @@ class Outcome:
         trouble: why it broke off or is missing, with the last lines that it printed.
     """
 
-    entry: Listed
+    entry: Recipe
     state: State
     record: Mapping[str, Any] = field(default_factory=dict)
     folder: Path = Path()
@@ -88,7 +88,7 @@ class Outcome:
 
 def outcomes(
     folder: Path | str,
-    entries: Iterable[Listed] | None = None,
+    entries: Iterable[Recipe] | None = None,
     *,
     since: str = "",
     unfinished: Mapping[str, State] | None = None,
@@ -111,7 +111,7 @@ def outcomes(
     return found
 
 
-def outcome(entry: Listed, folder: Path, *, since: str = "") -> Outcome:
+def outcome(entry: Recipe, folder: Path, *, since: str = "") -> Outcome:
     """The outcome of one recipe whose files are in `folder`; the later of record and failure."""
     failure = _read(_failure_file(folder, entry.name))
     record = _read(folder / f"{entry.name}.json")

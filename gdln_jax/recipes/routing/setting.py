@@ -15,7 +15,7 @@ from gdln_jax.recipes._core import ensembles as sim
 from gdln_jax.recipes._core.options import OptionError
 from gdln_jax.recipes.routing import Options
 
-CHUNK = 4096  # values of a call of the closed form: one compiled program serves all shapes
+CHUNK = 1024  # values of a call of the closed form: one compiled program serves all shapes
 _closed_form = jax.jit(exact.routing_mode)
 ROUND = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 
