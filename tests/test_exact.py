@@ -6,7 +6,7 @@ Tolerance of values: 1e-9 absolute against an ODE solved at 1e-13; of derivative
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import diffrax
@@ -55,6 +55,16 @@ def differences(f: Callable[..., Any], cases: np.ndarray, ends: np.ndarray) -> n
     return slopes
 
 
+@cache
+def slopes_of(f: Callable[..., Any], count: int, modes: tuple[Any, ...] = (jax.grad,)) -> Any:
+    """Derivatives in all of `count` arguments, for rows of them; one program for tests of `f`."""
+
+    def slopes(*x: Any) -> Any:
+        return [mode(f, tuple(range(count)))(*x) for mode in modes]
+
+    return jax.jit(jax.vmap(slopes))
+
+
 def assert_gradients(
     f: Callable[..., Any], cases: Any, zero_ends: tuple[int, ...] = (), *, forward: bool = False
 ) -> None:
@@ -67,11 +77,8 @@ def assert_gradients(
     every = tuple(range(cases.shape[1]))
     ends = np.isin(every, zero_ends) & (cases == 0)
     modes = (jax.grad, jax.jacfwd) if forward else (jax.grad,)
-
-    def slopes(*x: Any) -> Any:
-        return [mode(f, every)(*x) for mode in modes]
-
-    backward, *rest = (np.array(found).T for found in jax.jit(jax.vmap(slopes))(*cases.T))
+    found = slopes_of(f, cases.shape[1], modes)(*cases.T)
+    backward, *rest = (np.array(slopes).T for slopes in found)
     for other in rest:
         np.testing.assert_allclose(backward, other, rtol=1e-10, atol=1e-11)
     wanted = differences(jax.jit(jax.vmap(f)), cases, ends)
@@ -139,8 +146,9 @@ def test_linear_mode_limits_and_rest():
     np.testing.assert_allclose(slope, np.exp(2 * 0.7 * 4), rtol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.float64, marks=pytest.mark.slow)])
-def test_closed_forms_are_finite_at_100_half_times_with_finite_gradients(dtype):
+# In float32, whose range is the smaller: exponentials overflow and differences vanish there first.
+def test_closed_forms_are_finite_at_100_half_times_with_finite_gradients():
+    dtype = jnp.float32
     a0 = np.array([[1e-3], [1e-14], [1e-30]])
     half_times = np.array([0, 0.5, 1, 2, 20, 100, np.inf])
     half = np.asarray(exact.linear_mode_time(1.4, 0.7, 0.25, a0))
@@ -190,13 +198,16 @@ def test_linear_time_never_reached_is_inf_with_gradient_0():
 
 @pytest.mark.slow
 def test_second_derivatives_are_right():
-    args = (3.0, 0.7, 0.25, 0.01)
-    hessian = np.array(jax.jit(jax.hessian(exact.linear_mode, argnums=(0, 1, 2, 3)))(*args))
-    slope = jax.jit(jax.vmap(jax.grad(exact.linear_mode, argnums=(0, 1, 2, 3))))
-    for i in range(4):
-        row = lambda *x, i=i: slope(*x)[i]  # noqa: E731
-        wanted = differences(row, np.array([args]), np.zeros((1, 4), bool))[0]
-        assert np.max(np.abs(hessian[i] - wanted) / (1 + np.abs(wanted))) < 1e-6
+    """The Hessian times one direction, against differences of the gradient along it."""
+    point, along = np.array([3.0, 0.7, 0.25, 0.01]), np.array([0.6, -0.5, 0.4, 0.3])
+
+    def slope(x: Any) -> Any:
+        return jax.grad(lambda x: exact.linear_mode(*x))(x)
+
+    gradient, both = jax.jit(slope), jax.jit(lambda x, v: jax.jvp(slope, (x,), (v,))[1])
+    h = 1e-5
+    wanted = (gradient(point + h * along) - gradient(point - h * along)) / (2 * h)
+    assert np.max(np.abs(both(point, along) - wanted) / (1 + np.abs(wanted))) < 1e-6
 
 
 # ------------------------------------------------------------------ unbalanced and contextual modes
@@ -402,11 +413,10 @@ def test_routing_gradients_in_every_regime():
 
 
 def test_routing_time_inverts_the_mode():
-    cases = np.array([v for k, v in ROUTING.items() if k not in ("converged", "s = d = 0")])
-    t, *rest = cases.T
+    t, *rest = np.array(list(ROUTING.values())).T
     b = routing(t, *rest)
-    moved = b != rest[2]
-    assert moved.sum() >= len(cases) - 3
+    moved = (b != rest[2]) & ~np.isin(list(ROUTING), ["converged", "s = d = 0"])
+    assert moved.sum() >= len(ROUTING) - 5
     np.testing.assert_allclose(routing_inverse(b, *rest)[moved], t[moved], rtol=0, atol=1e-9)
 
 
@@ -466,8 +476,8 @@ def test_routing_reference(reference):
     np.testing.assert_allclose(got, levels, rtol=1e-8)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.float64, marks=pytest.mark.slow)])
-def test_routing_is_finite_at_100_half_times_with_finite_gradients(dtype):
+def test_routing_is_finite_at_100_half_times_with_finite_gradients():
+    dtype = jnp.float32
     b0 = np.repeat([1e-8, 1e-3, 0.2], 2)
     c = np.array([0, 6] * 3) * b0**2
     rest = [jnp.asarray(x, dtype) for x in np.broadcast_arrays(0.7, 0.25, b0, 7.0, c)]
@@ -505,16 +515,17 @@ def test_routing_second_derivative_in_the_start():
 
 
 def test_routing_never_reached():
-    inverse_gradient = jax.jit(jax.grad(routing_inverse, argnums=tuple(range(6))))
-    for b, rest in [
-        (5.0, (0.7, 0.25, 0.2, 7.0, 0.24)),
-        (1.0, (0.7, 0.25, 4.0, 3.0, 0.24)),
-        (-0.1, (-0.7, 0.25, 0.4, 3.0, 0.0)),
-        (0.2, (-0.7, 0.25, 0.4, 3.0, -0.1)),
-        (0.3, (0.7, 0.25, 0.0, 3.0, 0.0)),
-    ]:
-        assert routing_inverse(b, *rest) == jnp.inf
-        assert not np.any(inverse_gradient(b, *rest))
+    never = np.array(
+        [
+            (5.0, 0.7, 0.25, 0.2, 7.0, 0.24),
+            (1.0, 0.7, 0.25, 4.0, 3.0, 0.24),
+            (-0.1, -0.7, 0.25, 0.4, 3.0, 0.0),
+            (0.2, -0.7, 0.25, 0.4, 3.0, -0.1),
+            (0.3, 0.7, 0.25, 0.0, 3.0, 0.0),
+        ]
+    )
+    np.testing.assert_array_equal(routing_inverse(*never.T), np.inf)
+    np.testing.assert_array_equal(slopes_of(routing_inverse, 6)(*never.T), 0)
     assert np.isnan(routing(-1.0, 0.7, 0.25, 0.2, 7.0, 0.0))
     assert np.isnan(routing(1.0, 0.7, 0.25, 0.2, 7.0, -1.0))
     assert routing(1e3, 0.7, 0.0, 0.5, 3.0, 1.0) == jnp.inf
@@ -522,12 +533,13 @@ def test_routing_never_reached():
 
 @pytest.mark.slow
 def test_routing_vmap_equals_broadcast_equals_loop():
-    t, b0 = np.linspace(0, 20, 5), np.array([0.1, 0.2, 3.0])
+    t, b0 = np.linspace(0, 20, 5), np.array([0.1, 0.2, 0.3, 2.0, 3.0])
     table = routing(t[:, None], 0.7, 0.25, b0, 7.0, 0.1)
-    mapped = jax.vmap(lambda t: jax.vmap(lambda b: routing(t, 0.7, 0.25, b, 7.0, 0.1))(b0))
-    np.testing.assert_allclose(mapped(t), table, rtol=1e-14)
-    loop = [[routing(a, 0.7, 0.25, b, 7.0, 0.1) for b in b0] for a in t]
-    np.testing.assert_allclose(np.array(loop), table, rtol=1e-13)
+    rows = [np.ravel(x) for x in np.broadcast_arrays(t[:, None], 0.7, 0.25, b0, 7.0, 0.1)]
+    for same in (routing(*rows), jax.jit(jax.vmap(routing))(*rows)):
+        np.testing.assert_allclose(same.reshape(5, 5), table, rtol=1e-14)
+    loop = [routing(*(float(x[k]) for x in rows)) for k in (1, 9, 18, 24)]
+    np.testing.assert_allclose(loop, table.ravel()[np.array([1, 9, 18, 24])], rtol=1e-13)
 
 
 def test_sharing_solves_eq_16_17_and_meets_the_reference(reference):
