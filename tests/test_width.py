@@ -19,6 +19,7 @@ import width_systems as ws
 import gdln_jax as gdln
 from gdln_jax.rules import InexactRuleError
 
+mse = jax.jit(gdln.mse)  # one program for each shape, not a hundred
 REFERENCE = Path(__file__).parent / "reference_width.json"
 
 
@@ -192,9 +193,9 @@ def test_random_gated_graphs(framed):
 
 
 # ---------------------------------------------------------------- what else is exact
-@pytest.mark.parametrize("width", [64, 2048])
-def test_two_layers_of_normal_weights_are_exact_at_any_width(width):
-    system = ws.normal_chain([4, width, 7], 3, 0.5)
+def test_two_layers_of_normal_weights_are_exact_at_any_width():
+    # 64 units are among the reference values.
+    system = ws.normal_chain([4, 2048, 7], 3, 0.5)
     r = gdln.reduce_width(system.net, system.data)
     assert r.sizes["h1"] == 11
     assert ws.gap(system, r, 60, ws.momentum(0.02, decay=0.01))[0] < 1e-13
@@ -271,15 +272,17 @@ def test_single_precision_reduces_at_its_own_tolerance():
 # ---------------------------------------------------------------- measures
 @pytest.fixture(scope="module")
 def forest(known):
+    """The wide system, the small one, and the kernel of it in one program."""
     system = built(known, "gated forest")
-    return system, gdln.reduce_width(system.net, system.data)
+    r = gdln.reduce_width(system.net, system.data)
+    return system, r, jax.jit(lambda net: r.measure(gdln.measures.empirical_ntk, net))
 
 
 @pytest.mark.slow
 def test_tangent_kernel_and_gram_matrices_are_equal_where_they_are_followed(known, forest):
-    system, r = forest
+    system, r, measured = forest
     kernel = ws.kernel(system.weights, ws.arrays(system.graph, system.data))
-    same = np.asarray(r.measure(gdln.measures.empirical_ntk, r.net))
+    same = np.asarray(measured(r.net))
     np.testing.assert_allclose(same, kernel, rtol=0, atol=1e-13 * np.abs(kernel).max())
     here = case(known, "gated forest")
     assert abs(np.einsum("akak", same) - here["ntk_trace_at_start"]) < 1e-6
@@ -289,15 +292,12 @@ def test_tangent_kernel_and_gram_matrices_are_equal_where_they_are_followed(know
 
 @pytest.mark.slow
 def test_tangent_kernel_and_gram_matrices_are_equal_after_training(forest):
-    system, r = forest
+    system, r, measured = forest
     data = ws.arrays(system.graph, system.data)
     _, wide = ws.descend(system.weights, data, 60, ws.gradient_descent(0.05))
     small = r.train(optimizer=optax.sgd(0.05), steps=60, keep_models=False).final
-    fn = gdln.measures.empirical_ntk
     kernel = ws.kernel(wide, data)
-    np.testing.assert_allclose(
-        r.measure(fn, small), kernel, rtol=0, atol=1e-12 * np.abs(kernel).max()
-    )
+    np.testing.assert_allclose(measured(small), kernel, rtol=0, atol=1e-12 * np.abs(kernel).max())
     fn = gdln.measures.representational_similarity
     h = ws.forward(wide, data)["c"]
     gram = h @ h.T
@@ -405,7 +405,7 @@ def test_packed_data_reduce_too():
     assert packed.sizes == dense.sizes
     assert isinstance(packed.data, gdln.PackedData)
     for net in (dense.net, packed.net):
-        assert abs(gdln.mse(net, packed.data) - gdln.mse(system.net, data)) < 1e-13
+        assert abs(mse(net, packed.data) - mse(system.net, data)) < 1e-13
     for name, frame in dense.frames.items():
         np.testing.assert_allclose(
             packed.frames[name] @ packed.frames[name].T, frame @ frame.T, atol=1e-12
@@ -421,7 +421,7 @@ def test_the_small_network_reduces_like_any_other():
     wide, small = gdln.reduce(system.graph, system.data), gdln.reduce(r.net.graph, r.data)
     assert small.residual < 1e-12
     starts = [wide.embed(0.5), small.embed(0.5)]
-    losses = [gdln.mse(*pair) for pair in zip(starts, (system.data, r.data), strict=True)]
+    losses = [mse(*pair) for pair in zip(starts, (system.data, r.data), strict=True)]
     assert abs(losses[0] - losses[1]) < 1e-12
 
 
@@ -455,9 +455,14 @@ def test_flow_with_decay_equals_the_wide_flow_by_scipy():
 
 
 # ---------------------------------------------------------------- rules
-def tree(seed=0):
-    """A gated forest of 40 units with framed maps (forest and framed at once)."""
-    return ws.random_dag(seed, framed=True, width=40)
+@pytest.fixture(scope="module")
+def tree():
+    """A gated forest of 40 units with framed maps (forest and framed at once), and its small one.
+
+    Nothing changes their arrays.
+    """
+    system = ws.random_dag(0, framed=True, width=40)
+    return system, gdln.reduce_width(system.net, system.data)
 
 
 EXACT = {
@@ -495,20 +500,23 @@ INEXACT = {
 
 
 @pytest.mark.parametrize("name", [*EXACT, *INEXACT])
-def test_which_rules_are_exact(name):
+def test_which_rules_are_exact(tree, name):
     update, steps, bound = {**EXACT, **INEXACT}[name]
-    system = tree()
-    r = gdln.reduce_width(system.net, system.data)
+    system, r = tree
     distance = ws.gap(system, r, steps, update)[0]
     assert distance < bound if name in EXACT else distance > bound
 
 
-@pytest.mark.parametrize("name", ["momentum", "Shampoo", "NS5, momentum", "polar, momentum"])
-def test_padded_weights_stay_zero(name):
-    update = ws.momentum(0.02, decay=0.01) if name == "momentum" else EXACT[name][0]
+@pytest.fixture(scope="module")
+def narrow():
     system = ws.chain([4, 16, 16, 7], 13)
-    r = gdln.reduce_width(system.net, system.data)
-    weights, data = ws.small_arrays(r)
+    return gdln.reduce_width(system.net, system.data)
+
+
+@pytest.mark.parametrize("name", ["momentum", "Shampoo", "NS5, momentum", "polar, momentum"])
+def test_padded_weights_stay_zero(narrow, name):
+    update = ws.momentum(0.02, decay=0.01) if name == "momentum" else EXACT[name][0]
+    weights, data = ws.small_arrays(narrow)
     grown = {
         k: np.pad(w, [(0, 5 * (n not in (4, 7))) for n in w.shape]) for k, w in weights.items()
     }
@@ -520,15 +528,13 @@ def test_padded_weights_stay_zero(name):
 
 
 @pytest.mark.slow
-def test_train_tests_the_rule_first():
-    system = ws.chain([4, 16, 16, 7], 13)
-    r = gdln.reduce_width(system.net, system.data)
+def test_train_tests_the_rule_first(narrow):
     normalised = optax.chain(optax.normalize_by_update_norm(), optax.sgd(0.01))
     decayed = optax.chain(optax.add_decayed_weights(0.01), normalised)
     for rule in (optax.adam(0.01), decayed):
         with pytest.raises(InexactRuleError, match=r"differ by [0-9.]+e[+-]\d\d of the way"):
-            r.train(optimizer=rule, steps=3)
-    assert r.train(optimizer=normalised, steps=3).losses.shape == (4,)
+            narrow.train(optimizer=rule, steps=3)
+    assert narrow.train(optimizer=normalised, steps=3).losses.shape == (4,)
 
 
 # ---------------------------------------------------------------- where it does not close
