@@ -175,6 +175,12 @@ def test_tied_page(capsys):
     assert "h1: + [A][A]^T - [B]^T[B]" in printed
 
 
+def test_saddles_page(capsys):
+    scope = run("saddles")
+    assert "2.333 ln(1/eps) - 3.183" in capsys.readouterr().out
+    assert len(scope["staircase"].events) == 2
+
+
 @pytest.mark.slow
 def test_own_loss_page(capsys):
     scope = run("own_loss")

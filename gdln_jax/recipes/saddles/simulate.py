@@ -94,17 +94,21 @@ def flows(
     return np.stack(times)
 
 
+def late_times(
+    s: tuple[float, float], xx: tuple[float, float, float], scales: tuple[float, ...]
+) -> tuple[list[float], np.ndarray]:
+    """Predicted theta, and times in the flow, of late fusion."""
+    reduction, c = late(s, xx)
+    staircase = gdln.saddles(reduction, c)
+    return [event.theta for event in staircase.events], flows(reduction, c, staircase, scales)
+
+
 def simulate(o: Options, progress: Progress) -> xr.Dataset:
     """All systems: predictions by `saddles`, and flows at three scales."""
     scan = [(STRENGTHS, (1.0, 1.0, d)) for d in o.covariances]
     scan += [((1.0, 0.3), (1.0, 1.0, FLIP)), (STRENGTHS, (4.0, 0.5, 0.3))]
-    ratios, measured = [], []
-    for k, (s, xx) in enumerate(scan):
-        progress(0.4 * k / len(scan), "fusion of two modalities")
-        reduction, c = late(s, xx)
-        staircase = gdln.saddles(reduction, c)
-        ratios.append([event.theta for event in staircase.events])
-        measured.append(flows(reduction, c, staircase, o.small))
+    progress(0.0, "fusion of two modalities")
+    thetas, measured = zip(*(late_times(*one, o.small) for one in scan), strict=True)
     reduction, c = late(STRENGTHS, (1.0, 1.0, 0.3))
     staircase = gdln.saddles(reduction, c)
     eps = o.small[0]
@@ -140,7 +144,7 @@ def simulate(o: Options, progress: Progress) -> xr.Dataset:
         "s": (("scan", "event"), [s for s, _ in scan], "strengths of A and B"),
         "variance": (("scan", "event"), [xx[:2] for _, xx in scan], "variances of A and B"),
         "covariance": ("scan", [xx[2] for _, xx in scan], "covariance of A and B"),
-        "theta": (("scan", "event"), ratios, "times over ln(1/eps), predicted"),
+        "theta": (("scan", "event"), np.array(thetas), "times over ln(1/eps), predicted"),
         "times": (("scan", "scale", "event"), np.stack(measured), "times in the flow"),
         "power": ("row", list(powers), "power of 1/eps of a stage; 0: its logarithm"),
         "coefficient": ("row", list(coefficients), "its coefficient, predicted"),
