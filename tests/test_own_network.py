@@ -258,7 +258,7 @@ def test_two_encoders_are_two_networks():
     one = relu.ReLUNetwork([w1[:3, :2], w2[:, :3]])
     other = relu.ReLUNetwork([w1[3:, 2:], w2[:, 3:]])
     np.testing.assert_allclose(net(x), one(x[:, :2]) + other(x[:, 2:]), rtol=1e-12)
-    gradient = jax.grad(gdln.mse)(net, data)
+    gradient = jax.jit(jax.grad(gdln.mse))(net, data)
     assert np.all(np.asarray(gradient.weights[0])[~mask] == 0)
     assert np.all(np.asarray(gradient.weights[0])[mask] != 0)
     run = gdln.train(net, data, optimizer=optax.adamw(0.05), steps=5)

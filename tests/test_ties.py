@@ -22,6 +22,7 @@ from gdln_jax import GatedData, GatedNetwork, Graph, init, measures, rules
 # The program of a graph without ties is compared with one written on the same pass.
 from gdln_jax._network.gated import propagate
 
+slope_of = eqx.filter_jit(eqx.filter_value_and_grad(gdln.mse))
 gradient_of = eqx.filter_jit(eqx.filter_grad(gdln.mse))
 
 CHAIN = {"x": 3, "h": 2, "y": 3}
@@ -112,7 +113,7 @@ class TestNetwork:
         rows = np.linalg.cholesky(joint).T * np.sqrt(6)
         net = GatedNetwork(TIED, {"W": p})
         data = GatedData({"x": rows[:, :3]}, {"y": rows[:, 3:]})
-        loss, gradient = eqx.filter_value_and_grad(gdln.mse)(net, data)
+        loss, gradient = slope_of(net, data)
         assert abs(loss - case["L"]) < 1e-9
         np.testing.assert_allclose(gradient.parameters["W"], case["gradient"], atol=1e-9)
         np.testing.assert_array_equal(gradient.weights["h->y"], gradient.weights["x->h"].T)
@@ -120,7 +121,7 @@ class TestNetwork:
     def test_gated_gradient_with_a_frozen_edge_of_the_reference(self, flip, reference_beyond):
         case = reference_beyond["tied"]["gradient_gated_frozen"]
         net, data = flip
-        loss, gradient = eqx.filter_value_and_grad(gdln.mse)(net, net.prepare(data))
+        loss, gradient = slope_of(net, net.prepare(data))
         assert abs(loss - case["L"]) < 1e-7
         for key, name in (("dL/dB[0]", "B"), ("dL/dA[0]", "x->h1"), ("dL/dc[0]", "h3->y")):
             np.testing.assert_allclose(gradient.parameters[name][0], case[key], rtol=1e-9)
