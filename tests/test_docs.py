@@ -51,6 +51,16 @@ def test_concepts_page(capsys):
 
 
 @pytest.mark.slow
+def test_sequences_page(capsys):
+    scope = run("sequences")
+    printed = capsys.readouterr().out
+    assert "savings=0.833759" in printed
+    assert printed.count("minimum") == 2
+    assert abs(scope["at"][0] - 2.1340145949) < 1e-8
+    assert scope["run"].losses.shape == (201,)
+
+
+@pytest.mark.slow
 def test_optimisers_page(capsys):
     scope = run("optimisers")
     printed = capsys.readouterr().out
