@@ -5,6 +5,7 @@ d = 1, a(0) = 0.01; tasks A, B, A on [0, 5], [5, 9], [9, 14].
 """
 
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -237,3 +238,21 @@ def test_coherence_has_two_overlaps():
     assert abs(np.mean(items) - found.feature_overlap[1]) > errors[0]
     with pytest.raises(ValueError, match="features is -1"):
         measures.coherence(1.0, 2, -1)
+
+
+@pytest.mark.slow
+def test_ties_are_those_that_all_phases_need():
+    # H Fig. 5 on the residual is exact while pathways are equal (E16); so are half of its targets.
+    task = gdln.tasks.semantic_contexts(3, residual=True, width=8)
+    assert isinstance(task.data, GatedData)
+    halves = eqx.tree_at(
+        lambda d: d.targets, task.data, {k: v / 2 for k, v in task.data.targets.items()}
+    )
+    schedule, ts = Schedule([task.data, halves], [1.0]), np.array([0.0, 0.5, 2.0])
+    reduction = gdln.reduce(task.graph, schedule)
+    assert reduction.residual < 1e-10
+    assert reduction.parts[0].ties == reduction.parts[1].ties
+    assert reduction.parts[0].untied_residual > 0.1
+    run = reduction.solve(0.1, ts)
+    flow = gdln.gradient_flow(reduction.embed(0.1), schedule, ts, keep_models=False)
+    np.testing.assert_allclose(run.losses, flow.losses, rtol=0, atol=1e-8 * float(flow.losses[0]))
