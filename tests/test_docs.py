@@ -185,6 +185,7 @@ def test_tied_page(capsys):
     assert "h1: + [A][A]^T - [B]^T[B]" in printed
 
 
+@pytest.mark.slow
 def test_saddles_page(capsys):
     scope = run("saddles")
     assert "2.333 ln(1/eps) - 3.183" in capsys.readouterr().out

@@ -62,8 +62,8 @@ def test_a_chain_of_two_layers_with_a_wrong_sign():
     assert event.modes == (1,)
 
 
-@pytest.mark.parametrize("c", [(1, 0.6, 1.7), (1, -0.6, 1.7)])
-def test_a_deep_chain_takes_a_power_of_the_scale(c):
+def test_a_deep_chain_takes_a_power_of_the_scale():
+    c = (1, -0.6, 1.7)
     (event,) = saddles(chain(3), c).events
     assert (event.kind, event.stages[0][1]) == ("power", 1.0)
     np.testing.assert_allclose(event.stages[0][2], exact.chain_blow_up(1.3, np.array(c)), rtol=1e-8)
@@ -136,9 +136,9 @@ def test_a_balanced_start_with_a_flipped_sign_is_never_learned():
 @pytest.mark.parametrize(
     ("depth", "separate", "first"),
     [
-        (3, 3, 1.0),
-        (3, 2, 0.81196037287),
-        pytest.param(4, 3, 0.38994708558, marks=pytest.mark.slow),  # compiles one more system
+        pytest.param(3, 3, 1.0, marks=pytest.mark.slow),  # each compiles a system
+        pytest.param(3, 2, 0.81196037287, marks=pytest.mark.slow),
+        pytest.param(4, 3, 0.38994708558, marks=pytest.mark.slow),
     ],
 )
 def test_deep_fusion(depth, separate, first):
@@ -230,6 +230,7 @@ def refusal(system, c):
     return found.value
 
 
+@pytest.mark.slow  # compiles a system
 def test_simultaneous_events_are_refused():
     """B and C reach size 1 at one theta: which is first depends on c, at any eps."""
     system = Paths(

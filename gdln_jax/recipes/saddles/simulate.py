@@ -18,7 +18,6 @@ LATE = (1.0, 0.9, 0.8, 1.1)
 REFERENCE = 1.78232241832
 # With a stage whose time is a logarithm, which needs smaller scales.
 LOGARITHMIC = ("chain-2", "fusion-3-2")
-QUIET = {"progress": False}
 
 
 def chain(depth: int, c: list[float]) -> tuple[gdln.Reduction, dict[str, float]]:
@@ -115,7 +114,7 @@ def simulate(o: Options, progress: Progress) -> xr.Dataset:
     staircase = gdln.saddles(reduction, c)
     eps = o.small[0]
     ts = np.linspace(0, 1.4 * float(staircase.times(eps)[-1]), 241)
-    run = reduction.solve({name: eps * value for name, value in c.items()}, ts, **QUIET)
+    run = reduction.solve({name: eps * value for name, value in c.items()}, ts, progress=False)
     levels = [staircase.events[0].loss_before, *(e.loss_after for e in staircase.events)]
     rows: list[tuple[str, float, float, np.ndarray, tuple[float, ...]]] = []
     for k, case in enumerate(o.cases):
