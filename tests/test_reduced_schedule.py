@@ -107,6 +107,7 @@ def test_derivatives_by_switching_times(reduction):
     assert np.all(np.abs(later[1] / slope[1] - 1) > 0.3)
 
 
+@pytest.mark.slow
 def test_a_quotient_holds_in_all_phases(reduction, run):
     quotient = reduction.quotient(0.1)
     assert quotient.classes == (PATH,)
@@ -129,6 +130,7 @@ def test_classes_that_one_phase_alone_would_merge_stay_apart():
     assert len(reduction.quotient(0.1).classes) == 2
 
 
+@pytest.mark.slow
 def test_an_opposite_task_has_to_be_unlearned_and_learned_again():
     # Relearning takes |s_B|/s_A longer per unit of time: b falls to 4e-5 and keeps its digits.
     graph, ts = Graph.chain([1, 1, 1]), np.array([0.0, 12.0, 28.0])
@@ -213,8 +215,9 @@ class TestForgetting:
             measures.forgetting(run, reduction, first=1, second=1)
         with pytest.raises(ValueError, match="needs that ReducedSchedule"):
             measures.forgetting(run, ABA)
+        unsaved = reduction.solve(0.1, np.where(TS == 5.0, 4.0, TS))
         with pytest.raises(ValueError, match="no record at 5, where phase 1 begins"):
-            measures.forgetting(reduction.solve(0.1, [0.0, 9.0, 14.0]), reduction)
+            measures.forgetting(unsaved, reduction)
 
 
 def test_coherence_has_two_overlaps():
