@@ -95,6 +95,14 @@ def plain(task, net):
     return out
 
 
+def moved_apart(net):
+    """The network with something added to each number."""
+    return jax.tree.map(
+        lambda w: jnp.asarray(w + 0.1 * np.cos(np.arange(w.size)).reshape(w.shape)),
+        jax.tree.map(np.asarray, net),
+    )
+
+
 @pytest.mark.parametrize(
     ("loss", "kind", "bias", "layers"),
     [
@@ -114,7 +122,7 @@ def test_loss_and_gradient_are_those_of_the_gated_network(tiny, loss, kind, bias
         3, 9, 4, width=5, layers=layers, bias=bias, key=KEY, dtype="float64"
     )
     if bias:  # zero biases would hide errors
-        net = jax.tree.map(lambda w: w + 0.1 * jnp.cos(jnp.arange(w.size)).reshape(w.shape), net)
+        net = moved_apart(net)
     gated = gdln.images.to_gated(net, task.graph)
     engine = gdln.mse if loss == "mse" else gdln.cross_entropy
     value, theirs = jax.jit(jax.value_and_grad(engine))(gated, task.data)
@@ -124,7 +132,7 @@ def test_loss_and_gradient_are_those_of_the_gated_network(tiny, loss, kind, bias
         _step.route_table(rows_only), loss,
     )  # fmt: skip
     assert float(ours_value) == pytest.approx(float(value), rel=1e-12)
-    assert float(engine(net, task.data)) == float(value)
+    assert float(jax.jit(engine)(net, task.data)) == float(value)
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-12 * float(jnp.abs(b).max()))
 
@@ -437,8 +445,10 @@ def test_the_largest_stable_rate_is_that_of_the_hessian(tiny):
 # ---------------------------------------------------------------- features
 @pytest.mark.slow
 def test_the_encoder_learns_the_classes_and_is_then_frozen(digits):
+    encoded = eqx.filter_jit(lambda encoder, images: encoder(images))
+
     def read_out(encoder):
-        parts = [np.asarray(encoder(jnp.asarray(part.images))) for part in digits]
+        parts = [np.asarray(encoded(encoder, jnp.asarray(part.images))) for part in digits]
         target = np.eye(10)[digits[0].labels]
         # Ridge of the size of float32's rounding: dead units make features dependent.
         gram = parts[0].T @ parts[0] + 1e-3 * np.eye(parts[0].shape[1])
@@ -449,20 +459,28 @@ def test_the_encoder_learns_the_classes_and_is_then_frozen(digits):
     raw = jax.tree.map(lambda w: jax.random.normal(KEY, w.shape, w.dtype) / w.size**0.5, learned)
     assert read_out(learned) > read_out(raw) + 0.03
     x = jnp.asarray(digits[0].images[:1000])
-    assert learned(x).shape == (1000, 2 * 2 * 4)
-    assert float(jnp.sum(learned(x) ** 2) / jnp.sum(x**2)) == pytest.approx(1, rel=1e-4)
-    h = jnp.moveaxis(x[:5], -1, 1)
-    for layer in learned.layers:
-        h = jax.nn.relu(jax.vmap(layer)(h))
-    theirs = jnp.moveaxis(h, 1, -1).reshape(5, -1)
-    np.testing.assert_allclose(learned.features(x[:5]), theirs, atol=1e-5)
-    frozen = jax.grad(lambda e: jnp.sum(e(x[:3])))(learned)
+    features = np.asarray(encoded(learned, x))
+    assert features.shape == (1000, 2 * 2 * 4)
+    assert np.sum(features**2) / np.sum(np.square(x)) == pytest.approx(1, rel=1e-4)
+
+    @eqx.filter_jit
+    def by_layers(encoder, x):
+        h = jnp.moveaxis(x, -1, 1)
+        for layer in encoder.layers:
+            h = jax.nn.relu(jax.vmap(layer)(h))
+        return jnp.moveaxis(h, 1, -1).reshape(len(x), -1)
+
+    np.testing.assert_allclose(learned.features(x[:5]), by_layers(learned, x[:5]), atol=1e-5)
+    frozen = eqx.filter_jit(jax.grad(lambda e: jnp.sum(e(x[:3]))))(learned)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(frozen))
     t = gdln.images.make_transforms("rotation", 3, (8, 8, 1), 10, key=KEY, encode=learned)
     plain = gdln.images.make_transforms("rotation", 3, (8, 8, 1), 10, key=KEY)
     flat = x[:5].reshape(5, -1)
     np.testing.assert_allclose(
-        t.inputs(flat)[2], learned(plain.inputs(flat)[2].reshape(5, 8, 8, 1)), rtol=1e-5, atol=1e-6
+        t.inputs(flat)[2],
+        encoded(learned, plain.inputs(flat)[2].reshape(5, 8, 8, 1)),
+        rtol=1e-5,
+        atol=1e-6,
     )
 
 
@@ -500,7 +518,7 @@ def test_leaky_cross_entropy_training_is_that_of_a_plain_loop(monkeypatch, tiny)
     net = gdln.images.RoutedNetwork.init(
         2, 9, 4, width=5, gain=1.5, slope=0.01, key=KEY, dtype="float64"
     )
-    net = jax.tree.map(lambda w: w + 0.1 * jnp.cos(jnp.arange(w.size)).reshape(w.shape), net)
+    net = moved_apart(net)
     run = gdln.images.train_images(
         net, tiny, t, pattern,
         gdln.images.Settings(loss="cross_entropy", learning_rate=0.3, batch_size=9, steps=20,
