@@ -183,18 +183,22 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     return lambda *words: CliRunner().invoke(cli.app, [*words], env={"COLUMNS": "250"})
 
 
+def plain_environment(config: pytest.Config) -> dict[str, str]:
+    """Float64, without the run-time shape checks (equinox raises, which is its default)."""
+    return {
+        **{name: value for name, value in os.environ.items() if name != "EQX_ON_ERROR"},
+        **stored_programs(config.stash[_FOLDER]),
+        "JAX_ENABLE_X64": "1",
+    }
+
+
 @pytest.fixture(scope="session")
 def plain_python(pytestconfig: pytest.Config) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """Runs a snippet in a fresh interpreter: float64, without the run-time shape checks.
 
-    For error messages as users see them (PITFALLS 14; equinox raises, which is its default) and for
-    what an import costs.
+    For error messages as users see them (PITFALLS 14) and for what an import costs.
     """
-    known = {
-        **{name: value for name, value in os.environ.items() if name != "EQX_ON_ERROR"},
-        **stored_programs(pytestconfig.stash[_FOLDER]),
-        "JAX_ENABLE_X64": "1",
-    }
+    known = plain_environment(pytestconfig)
 
     def run(snippet: str, **environment: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -210,12 +214,28 @@ def plain_python(pytestconfig: pytest.Config) -> Callable[..., "subprocess.Compl
     return run
 
 
+# Reads snippets, one a line, and answers each by the error that it ended with, or by nothing.
+_SNIPPETS = """
+import contextlib, io, json, sys, traceback
+for line in sys.stdin:
+    error = ""
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            exec(json.loads(line), {})
+        except BaseException:
+            error = traceback.format_exc()
+    print(json.dumps(error), flush=True)
+"""
+
+
 @pytest.fixture(scope="session")
-def refused_plainly(plain_python: Any) -> Callable[[str], None]:
+def refused_plainly(pytestconfig: pytest.Config) -> Iterator[Callable[[str], None]]:
     """Runs a snippet that lists `attempts`, (function, words): each must raise a ValueError that
-    says the words, without the run-time shape checks.
+    says the words, without the run-time shape checks. One interpreter runs them all, each in a
+    namespace of its own: imports take longer than attempts.
     """
     loop = """
+assert attempts
 for attempt, words in attempts:
     try:
         attempt()
@@ -223,12 +243,23 @@ for attempt, words in attempts:
         assert words in str(error), error
     else:
         raise AssertionError(words)
-print(len(attempts), "refused")
 """
+    with subprocess.Popen(
+        [sys.executable, "-c", _SNIPPETS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=CHECKOUT,
+        env=plain_environment(pytestconfig),
+    ) as worker:
+        snippets, errors = worker.stdin, worker.stdout
+        assert snippets is not None
+        assert errors is not None
 
-    def check(snippet: str) -> None:
-        done = plain_python(snippet + loop)
-        assert done.returncode == 0, done.stderr
-        assert int(done.stdout.split()[-2]) > 0
+        def check(snippet: str) -> None:
+            snippets.write(json.dumps(snippet + loop) + "\n")
+            snippets.flush()
+            error = json.loads(errors.readline())
+            assert not error, error
 
-    return check
+        yield check
