@@ -476,6 +476,7 @@ def test_routing_reference(reference):
     np.testing.assert_allclose(got, levels, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_routing_is_finite_at_100_half_times_with_finite_gradients():
     dtype = jnp.float32
     b0 = np.repeat([1e-8, 1e-3, 0.2], 2)

@@ -106,7 +106,7 @@ def moved_apart(net):
 @pytest.mark.parametrize(
     ("loss", "kind", "bias", "layers"),
     [
-        ("mse", "rotation", True, (2, 2, 2)),
+        pytest.param("mse", "rotation", True, (2, 2, 2), marks=pytest.mark.slow),
         ("cross_entropy", "permutation", True, (1, 1, 1)),
         ("mse", "permutation", False, (1, 0, 1)),
     ],

@@ -239,8 +239,7 @@ def test_the_end_value(name):
 # ---------------------------------------------------------------- against draws
 @pytest.mark.parametrize(
     ("name", "n1", "count"),
-    [(name, 100, 40) for name in SETUPS]
-    + [(name, 200, 24) for name in ("more outputs", "square", "nearly square")],
+    [*((name, 100, 40) for name in SETUPS), ("more outputs", 200, 24)],
 )
 def test_the_mean_of_draws(name, n1, count):
     # 4 standard errors, and 1.5/N1 for the terms of the next order.

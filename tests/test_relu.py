@@ -83,6 +83,7 @@ def test_a_unit_at_exactly_0_is_off(key: jax.Array):
     np.testing.assert_array_equal(patterns, [[0, 0], [0, 1], [1, 0]])
 
 
+@pytest.mark.slow
 def test_flow_and_training_take_it(key: jax.Array):
     """Descent's distance to flow is of first order in the step: halving it halves the gap."""
     data = random_data(key)
@@ -255,6 +256,7 @@ def time_to(losses, times, level: float) -> float:
     return float(np.interp(-level, -np.asarray(losses), np.asarray(times)))
 
 
+@pytest.mark.slow
 def test_relu_learns_xor_at_the_predicted_time_and_frozen_gates_earlier(reference, key: jax.Array):
     """E14: 45.47 +- .53 for the ReLU network; frozen at its initial gates it needs 33 (issue 5).
 

@@ -208,6 +208,7 @@ class TestFrozen:
             loss_of(reduction, 0.7), mse(reduction.embed(0.7), data), rtol=1e-12
         )
 
+    @pytest.mark.slow
     def test_paths_that_do_not_learn_are_constants(self):
         """Three frozen edges in a row with gates, the last of which is also a decoder."""
         rng = np.random.default_rng(10)
