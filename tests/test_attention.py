@@ -120,7 +120,7 @@ class TestTask:
     def test_what_is_refused(self, refused_plainly):
         refused_plainly("""
 import numpy as np
-from gdln_jax import tasks
+from gdln_jax import exact, tasks
 def g(lam=(1.0, 0.5), **more):
     return lambda: tasks.linear_attention(list(lam), **{"context": 10, **more})
 turn = np.array([[0.8, -0.6], [0.6, 0.8]])
@@ -132,6 +132,20 @@ attempts = [
     (g(noise=-0.1), "it is a variance"),
     (g(assign=[0, 2]), "a component, 0 to 1"),
     (g(merged=True, assign=[0, 1]), "not for merged=True"),
+    (g(noise=np.array([0.1, 0.2])), "one finite number of at least 0"),
+    (g(assign=0), "assign is 0; give each of the 2 heads a component"),
+    (g(assign=[0]), "or change heads="),
+    (g(key=1), "key is given and contexts is not"),
+    (lambda: tasks.linear_attention(turn, context=10), "differs from its transpose by 1.2e+00"),
+    (lambda: exact.attention_time(0.5, 1.0, 1.0, -0.1), "b0 is -0.1; it must be at least 0"),
+    (lambda: exact.attention_time(0.5, -1.0, 1.0, 0.1), "s is -1.0"),
+    (lambda: exact.attention_time(0.5, 1.0, np.nan, 0.1), "d is nan"),
+    (lambda: exact.attention_moments(1.0, 5), "lam has shape () and tasks ()"),
+    (lambda: exact.attention_plateaus(np.ones(2), 5, np.ones(3)), "(2,) and tasks (3,)"),
+    (lambda: exact.attention_merged(1.0, -1.0, 3, 5, 0.1), "lam is -1.0"),
+    (lambda: exact.attention_merged(1.0, 1.0, 3, 0, 0.1), "context is 0.0; it must be at least 1"),
+    (lambda: exact.attention_merged(1.0, 1.0, 0, 5, 0.1), "dim is 0.0"),
+    (lambda: exact.attention_merged(1.0, 1.0, 3, 5, 0.1, 1.0, -1.0), "noise is -1.0"),
     (g(contexts=5), "sampled contexts are random"),
     (g(context=0), "context"),
 ]
@@ -165,7 +179,7 @@ class TestReduction:
 
     def test_sampled_contexts_are_refused(self):
         sampled = make(contexts=500, key=jax.random.key(0))
-        with pytest.raises(gdln.InexactReductionError):
+        with pytest.raises(gdln.InexactReductionError, match="is 100% off-diagonal"):
             gdln.reduce(sampled.graph, sampled.data, **sampled.meta["reduce"])
 
     def test_merged_is_exact_for_white_inputs_alone(self):
@@ -244,6 +258,12 @@ class TestClosedForms:
         assert exact.attention_time(1.0, 1.0, 1.0, 0.3, 2.0) == np.inf
         slope = jax.grad(exact.attention_time)(0.6, 2.0, 1.5, 0.3)
         np.testing.assert_allclose(slope, 1 / (0.36 * (2.0 - 1.5 * 0.216)), rtol=1e-12)
+
+    def test_a_time_of_nan_is_nan(self):
+        for at in range(4):
+            args = [0.5, 1.0, 1.0, 0.1]
+            args[at] = np.nan
+            assert np.isnan(jax.jit(exact.attention_time)(*args))
 
     def test_merged_of_the_reference(self, reference_beyond):
         found = reference_beyond["tied"]["attention_merged_white"]["L"]

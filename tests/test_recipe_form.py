@@ -78,6 +78,10 @@ def test_what_cannot_be_drawn_again_is_refused(tmp_path):
     xarray.Dataset({"x": 1.0}).to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
     with pytest.raises(OptionError, match="no data set of a recipe"):
         recipes.redraw(tmp_path / "other.nc")
+    bare = xarray.Dataset({"x": 1.0}, attrs={"recipe": "attention", "options": "{}"})
+    bare.to_netcdf(tmp_path / "bare.nc", engine="h5netcdf")
+    with pytest.raises(OptionError, match=r"lacks '\w+'.* Run it again: gdln reproduce attention"):
+        recipes.redraw(tmp_path / "bare.nc")
 
 
 # ------------------------------------------------------------------ declarations

@@ -183,6 +183,7 @@ def test_minima_of_the_reference(tied):
     assert loss <= losses.min() < loss + 1e-4
     at = b ** np.arange(4)[::-1]
     np.testing.assert_allclose(exact.rnn_loss(s, at @ s / (at @ at), b[None], 1.0), loss)
+    assert exact.rnn_loss(s, 1.0, 0.5, 2.0) == exact.rnn_loss(s, *np.array([[1.0], [0.5], [2.0]]))
     slope = jax.grad(exact.rnn_loss, 2)(s, np.ones(1), np.zeros(1), np.ones(1))
     np.testing.assert_allclose(slope, -0.2)  # at b = 0 the last but one input drives b
     with pytest.raises(ValueError, match="traced"):
@@ -201,7 +202,7 @@ def test_steep_minima_warn_and_missing_ones_are_refused(tied, refused_plainly):
     tasks.linear_rnn(0.9**49 * steep(0.9), width=2)  # is an error if it warns
     refused_plainly("""
 import numpy as np
-from gdln_jax import tasks
+from gdln_jax import exact, tasks
 def g(strengths=None, **more):
     return lambda: tasks.linear_rnn(strengths, **{"width": 2, **more})
 x, y = np.ones((4, 3, 2)), np.ones((4, 2))
@@ -213,6 +214,12 @@ attempts = [
     (g(inputs=x), "give strengths"),
     (g([1.0, 0.5]), "expected (time, mode)"),
     (g(inputs=x[0], targets=y), "expected (n, time, features)"),
+    (g(inputs=x, targets=y, key=1), "key draws frames of strengths"),
+    (lambda: exact.rnn_minimum(np.array([[np.nan], [1.0]])), "must be finite real numbers"),
+    (lambda: exact.rnn_minimum(np.ones((2, 1)) * 1j), "must be finite real numbers"),
+    (lambda: exact.rnn_minimum(np.ones((0, 1))), "strengths has shape (0, 1); expected (time"),
+    (lambda: exact.rnn_loss(np.ones(3), 1.0, 1.0, 1.0), "strengths has shape (3,)"),
+    (lambda: exact.rnn_loss(np.ones((3, 1)), np.ones(3), 1.0, 1.0), "strengths have 1 modes"),
 ]
 """)
 

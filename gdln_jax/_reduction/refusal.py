@@ -119,5 +119,6 @@ def _causes(residual: float, statistics: GroupStatistics) -> dict[str, str]:
     ):
         what, share = max(found.items(), key=lambda item: item[1], default=("", 0.0))
         if share > 0.01 * residual:
-            causes.append((share, kind, text.format(what=what, share=f"{100 * share:.2g}%")))
+            percent = float(f"{100 * share:.2g}")  # 100, not 1e+02
+            causes.append((share, kind, text.format(what=what, share=f"{percent:g}%")))
     return {kind: text for _, kind, text in sorted(causes, reverse=True)}

@@ -9,6 +9,7 @@ moments in $\Gamma = (1 + 1/N) \lambda^2 \omega + (T + \sigma^2) \lambda / N$, $
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from gdln_jax._checks.types import ArrayLike, Numbers
@@ -36,13 +37,18 @@ def attention_moments(
         S and D (..., component), and L(0) (...); `context` and `noise` may have leading axes, too.
 
     Raises:
-        ValueError: a known context below 1, or a known negative variance.
+        ValueError: a known context below 1, a known negative variance, or shapes that do not fit.
     """
-    for value, name in ((lam, "lam"), (tasks, "tasks"), (noise, "noise")):
-        if value is not None:
-            check_all(value, lambda x: x >= 0, name, "at least 0")
+    omega = 1.0 if tasks is None else tasks
+    _check_known(lam=lam, tasks=omega, noise=noise)
     check_all(context, lambda n: n >= 1, "context", "at least 1")
-    lam, omega = as_floats(lam, 1.0 if tasks is None else tasks)
+    of_inputs, of_tasks = np.shape(lam), np.shape(omega)
+    if not of_inputs or len({1, of_inputs[-1], *of_tasks[-1:]}) > 2:
+        raise ValueError(
+            f"lam has shape {of_inputs} and tasks {of_tasks}; expected (..., component) for both, "
+            "or one number for all tasks."
+        )
+    lam, omega = as_floats(lam, omega)
     noise, context = (jnp.asarray(value, lam.dtype) for value in (noise, context))
     power = jnp.sum(lam * omega, axis=-1) + noise
     s = lam**2 * omega
@@ -81,26 +87,33 @@ def attention_time(
 
     Args:
         b: strength of each of the three factors, whose product is b^3.
-        s, d: of the head's component, as `attention_moments` gives them, d > 0.
-        b0: b(0) > 0.
+        s, d: of the head's component, as `attention_moments` gives them, at least 0.
+        b0: b(0) > 0; from 0 no other strength is reached.
         tau: time constant, > 0.
 
     Returns:
         Time in the units of ``tau``; negative where b was passed before t = 0, and ``inf`` where b
-        is never reached: beyond the end r, or for s = 0.
+        is never reached: beyond the end r, or for s = 0. NaN where an argument is.
+
+    Raises:
+        ValueError: known s, d or b0 below 0.
     """
-    return _time(*as_floats(b, s, d, b0, tau=tau))
+    b, s, d, b0, tau = as_floats(b, s, d, b0, tau=tau)
+    _check_known(s=s, d=d, b0=b0)
+    return _time(b, s, d, b0, tau)
 
 
 @jax.jit
 def _time(b: jax.Array, s: jax.Array, d: jax.Array, b0: jax.Array, tau: jax.Array) -> jax.Array:
+    missing = jnp.isnan(s) | jnp.isnan(d) | jnp.isnan(b) | jnp.isnan(b0)
     stop, start = s - d * b**3, s - d * b0**3
     reached = (b > 0) & (b0 > 0) & (s > 0) & (stop * start > 0)
     here, before = (jnp.where(reached, x, 0.5) for x in (b, b0))
     s, d = (jnp.where(reached, x, 1.0) for x in (s, d))
     end = jnp.cbrt(s / d)
     time = 1 / before - 1 / here + (_area(here / end) - _area(before / end)) / end
-    return jnp.where(reached, tau * time / s, jnp.where(b == b0, 0.0, jnp.inf))
+    otherwise = jnp.where(b == b0, 0.0, jnp.where(missing, jnp.nan, jnp.inf))
+    return jnp.where(reached, tau * time / s, otherwise)
 
 
 def _area(u: jax.Array) -> jax.Array:
@@ -134,13 +147,25 @@ def attention_merged(
         task: variance of every entry of the task.
         noise: variance of the noise of labels.
         tau: time constant, > 0.
+
+    Raises:
+        ValueError: a known `dim` or `context` below 1, or a known negative variance.
     """
     t, lam, dim, context, a0, task, noise, tau = as_floats(
         t, lam, dim, context, a0, task, noise, tau=tau
     )
+    _check_known(lam=lam, task=task, noise=noise)
+    for value, name in ((dim, "dim"), (context, "context")):
+        check_all(value, lambda n: n >= 1, name, "at least 1")
     power = dim * lam * task + noise
     s = lam**2 * task
     d = ((1 + 1 / context) * s + power * lam / context) * lam
     s = s * jnp.sqrt(dim)
     a = linear_mode(t, s, d, a0, tau)
     return power / 2 - s * a + d * a**2 / 2
+
+
+def _check_known(**values: ArrayLike) -> None:
+    """Refuse known values below 0, and NaN."""
+    for name, value in values.items():
+        check_all(value, lambda x: x >= 0, name, "at least 0")

@@ -43,10 +43,20 @@ def rnn_loss(
 
     Args:
         strengths: $s_t$ (time, mode) of white inputs, the first input first.
-        a, b, c: strengths of Wx, Wh and Wy, (..., mode).
+        a, b, c: strengths of Wx, Wh and Wy, (..., mode), or a number for all modes.
+
+    Raises:
+        ValueError: shapes that do not fit.
     """
     s = jnp.asarray(strengths, jnp.result_type(float))
-    a, b, c = jnp.broadcast_arrays(*(jnp.asarray(x, s.dtype) for x in (a, b, c)))
+    _check_sequence(s.shape)
+    modes, shapes = s.shape[1], [np.shape(x) for x in (a, b, c)]
+    if any(shape and shape[-1] not in (1, modes) for shape in shapes):
+        raise ValueError(
+            f"a, b, c have shapes {', '.join(map(str, shapes))}; strengths have {modes} modes: "
+            f"expected (..., {modes}), or a number for all modes."
+        )
+    a, b, c, _ = jnp.broadcast_arrays(*(jnp.asarray(x, s.dtype) for x in (a, b, c)), s[0])
     # Products, not powers: 0 ** 0 has no derivative.
     steps = jnp.broadcast_to(b[..., None, :], (*b.shape[:-1], len(s) - 1, b.shape[-1]))
     powers = jnp.cumprod(jnp.concatenate([jnp.ones_like(b)[..., None, :], steps], axis=-2), axis=-2)
@@ -70,17 +80,27 @@ def rnn_minimum(strengths: Float[Numbers, "time mode"]) -> RecurrentMinimum:
         strengths, or with one time only, has b = 0, which takes no part.
 
     Raises:
-        ValueError: under jit, vmap or grad, or for anything but (time, mode).
+        ValueError: under jit, vmap or grad, or for anything but finite numbers (time, mode).
     """
     s = concrete(strengths) if not isinstance(strengths, list | tuple) else np.asarray(strengths)
-    if s is None or s.ndim != 2:
+    if s is None:
         raise ValueError(
             "rnn_minimum takes known strengths (time, mode), outside of jit, vmap and grad; got "
-            f"{'traced ones' if s is None else f'shape {s.shape}'}."
+            "traced ones."
         )
+    _check_sequence(s.shape)
+    if s.dtype.kind not in "iuf" or not np.all(np.isfinite(s)):
+        raise ValueError(f"strengths must be finite real numbers; got {s.tolist()}.")
     found = [_best_pole(column) for column in np.asarray(s, float).T]
     b, loss, attained = (np.array(part) for part in zip(*found, strict=True))
     return RecurrentMinimum(b, loss, attained)
+
+
+def _check_sequence(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(
+            f"strengths has shape {shape}; expected (time, mode), the first input first."
+        )
 
 
 def _best_pole(s: np.ndarray) -> tuple[float, float, bool]:

@@ -69,11 +69,19 @@ def redraw(file: Path | str) -> Result:
     """Measure, check and draw the run that is saved in `file` (NAME.nc) again, without running.
 
     Raises:
-        OptionError: the file is not of a recipe, or of one whose options have changed since.
+        OptionError: the file is not of a recipe, or of one whose options or data have changed
+            since.
     """
     name, values, data = _read(file)
     recipe = load(name)
-    return recipe.examine(with_values(recipe.options, values), data)
+    options = with_values(recipe.options, values)
+    try:
+        return recipe.examine(options, data)
+    except KeyError as error:
+        raise OptionError(
+            f"{file} lacks {error}, which {name!r} now measures: the file is damaged or of another "
+            f"version. Run it again: gdln reproduce {name}."
+        ) from error
 
 
 __getattr__, __dir__ = _namespace(__name__)

@@ -62,19 +62,24 @@ def linear_attention(
         A `Task` in the coordinates of the components: inputs `X0`, ..., parameters `q{h}` (1, d),
         `k{h}_{i}` and `v{h}` (1, 1). `meta`: `basis` (d, component), whose columns are the
         components (of matrices by falling S); `strengths` S and `variances` D of the components;
-        `plateaus`, the losses after 0, 1, ... of them; `assign`; `reduce`, keywords of
-        `gdln.reduce`; with `contexts=` also `contexts`: x (n, N, d), y (n, N), query, target.
+        `plateaus`, the losses after 0, 1, ... of them in the order of S, for a head on each;
+        `assign`; `reduce`, keywords of `gdln.reduce`, in whose solution head h on component m has
+        the strength `b["v{h}"][..., m]`; with `contexts=` also `contexts`: x (n, N, d), y (n, N),
+        query, target.
 
     Raises:
         ValueError: covariances that are none or do not commute, `rank` above 1, components that
-            are not there.
+            are not there, `key` without `contexts`.
     """
     _check_rank(rank)
     count = check_integer(context, "context", minimum=1)
     basis, lam, omega = _components(covariance, tasks)
     number = len(lam) if heads is None else check_integer(heads, "heads", minimum=1)
-    if not (np.isfinite(noise) and noise >= 0):
-        raise ValueError(f"noise is {noise}; it is a variance, at least 0.")
+    given = np.asarray(noise)
+    if given.shape or given.dtype.kind not in "iuf" or not 0 <= given < np.inf:
+        raise ValueError(f"noise is {noise!r}; it is a variance, one finite number of at least 0.")
+    if key is not None and contexts is None:
+        raise ValueError("key is given and contexts is not; pass both for sampled contexts.")
     s, power = lam**2 * omega, lam @ omega + noise
     gamma = (1 + 1 / count) * s + power * lam / count
     meta: Meta = {
@@ -160,11 +165,12 @@ def _components(
 def _covariance(array: np.ndarray, name: str) -> np.ndarray:
     """A symmetric matrix, from itself or from its eigenvalues."""
     matrix = np.diag(array) if array.ndim == 1 else array
-    square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
-    if not square or np.abs(matrix - matrix.T).max() > _ROUNDING * np.abs(matrix).max():
-        raise ValueError(
-            f"{name} has shape {array.shape}; give eigenvalues (d,), or a symmetric matrix (d, d)."
-        )
+    expected = "give eigenvalues (d,), or a symmetric matrix (d, d)."
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"{name} has shape {array.shape}; {expected}")
+    uneven = np.abs(matrix - matrix.T).max(initial=0.0)
+    if uneven > _ROUNDING * np.abs(matrix).max(initial=0.0):
+        raise ValueError(f"{name} differs from its transpose by {uneven:.1e}; {expected}")
     return (matrix + matrix.T) / 2
 
 
@@ -182,10 +188,16 @@ def _graph(d: int, heads: int) -> Graph:
 def _assigned(assign: Sequence[int] | None, heads: int, d: int) -> tuple[int, ...]:
     if assign is None:
         return tuple(h % d for h in range(heads))
-    taken = tuple(check_integer(m, "assign", minimum=0) for m in assign)
-    if len(taken) != heads or max(taken) >= d:
+    given = list(assign) if np.ndim(assign) == 1 else assign
+    if not isinstance(given, list) or len(given) != heads:
         raise ValueError(
-            f"assign is {list(assign)}; give each of the {heads} heads a component, 0 to {d - 1}."
+            f"assign is {given}; give each of the {heads} heads a component, 0 to {d - 1}, or "
+            "change heads=."
+        )
+    taken = tuple(check_integer(m, "assign", minimum=0) for m in given)
+    if max(taken) >= d:
+        raise ValueError(
+            f"assign is {given}; give each of the {heads} heads a component, 0 to {d - 1}."
         )
     return taken
 

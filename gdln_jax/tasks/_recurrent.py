@@ -41,10 +41,10 @@ def linear_rnn(
 
     Args:
         strengths: $s_t$ (time, mode), the first input first.
-        width: number of hidden units.
+        width: number of hidden units; an aligned start learns the first `width` modes only.
         inputs: in place of strengths: sequences (n, time, features).
         targets: with these, (n, features).
-        key: draws the frames U and V; without, both are the identity.
+        key: draws the frames U and V of strengths; without, both are the identity.
 
     Returns:
         A `Task`; `meta` with strengths: `strengths`, `frames` (U, V), and `minimum`, (b, loss,
@@ -52,7 +52,8 @@ def linear_rnn(
 
     Raises:
         ValueError: strengths without a best network: their loss falls for ever as the pole grows,
-            so that no gradient flow settles; both or neither of strengths and examples.
+            so that no gradient flow settles; both or neither of strengths and examples; `key`
+            with examples.
 
     Warns:
         UserWarning: curvature above 1e4 at the minimum, where descent needs steps below 2e-4.
@@ -64,6 +65,8 @@ def linear_rnn(
         )
     meta: Meta = {}
     if strengths is None:
+        if key is not None:
+            raise ValueError("key draws frames of strengths; with inputs and targets leave it out.")
         x, y = (
             real_array(value, name) for value, name in ((inputs, "inputs"), (targets, "targets"))
         )

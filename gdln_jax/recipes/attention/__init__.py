@@ -20,7 +20,10 @@ class Options(RecipeOptions):
     points: int = option(1500, "times of a run", least=200)
 
     def validate(self) -> None:
-        """Scales fall, and the last is small enough for a staircase."""
+        """No list is empty. Scales fall, and the last is small enough for a staircase."""
+        for name in ("heads", "scales", "contexts"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} must have at least one entry")
         if list(self.scales) != sorted(set(self.scales), reverse=True) or self.scales[-1] > 0.01:
             raise ValueError(f"scales must fall to 0.01 or below, got {self.scales}")
 
