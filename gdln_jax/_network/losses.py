@@ -5,11 +5,13 @@ Each works for any model that maps data to `{output node: predictions}`.
 
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from gdln_jax._checks import is_concrete
 from gdln_jax._data.boundary import check_gated_data, check_predicts
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
@@ -23,7 +25,7 @@ def mse(model: PyTree, data: GatedData | PackedData) -> Float[Array, ""]:
     A *half mean squared norm*: the weighted mean is over examples only; there is no mean over
     features and no other factor.
     """
-    return _mean(model, data, lambda h, y, w: 0.5 * (w * (y - h)) * (y - h))
+    return _mean(model, data, _half_square)
 
 
 def cross_entropy(model: PyTree, data: GatedData | PackedData) -> Float[Array, ""]:
@@ -32,7 +34,15 @@ def cross_entropy(model: PyTree, data: GatedData | PackedData) -> Float[Array, "
     Targets are probabilities or one-hot rows per output node; an output whose target row is 0
     does not count.
     """
-    return _mean(model, data, lambda h, y, w: -(w * y) * jax.nn.log_softmax(h, axis=-1))
+    return _mean(model, data, _surprise)
+
+
+def _half_square(h: Array, y: Array, w: Array) -> Array:
+    return 0.5 * (w * (y - h)) * (y - h)
+
+
+def _surprise(h: Array, y: Array, w: Array) -> Array:
+    return -(w * y) * jax.nn.log_softmax(h, axis=-1)
 
 
 def predictive_coding(model: PyTree, data: GatedData | PackedData) -> Float[Array, ""]:
@@ -83,7 +93,7 @@ def predictive_coding(model: PyTree, data: GatedData | PackedData) -> Float[Arra
             settled = jax.scipy.linalg.cho_solve(factor, r.reshape(-1, r.shape[-1]).T).T
             return 0.5 * (w * r) * settled.reshape(r.shape)
 
-        return _mean(model, data, energy)
+        return _traced_mean(model, data, energy)
 
 
 def arranged(model: PyTree, data: PyTree, loss: Callable[..., Array]) -> PyTree:
@@ -126,8 +136,22 @@ def one_number(value: object) -> Array:
     )
 
 
-def _mean(
-    model: PyTree, data: GatedData | PackedData, weighted: Callable[[Array, Array, Array], Array]
+_Weighted = Callable[[Array, Array, Array], Array]
+
+
+def _mean(model: PyTree, data: GatedData | PackedData, weighted: _Weighted) -> Float[Array, ""]:
+    """Sum `weighted(prediction, target, weight)`; as one program where all values are known.
+
+    Operation by operation a new shape would be some 60 programs.
+    """
+    if isinstance(model, AbstractModel) and is_concrete((model, data)):
+        check_predicts(model)
+        return _compiled_mean(model, model.prepare(data), weighted)
+    return _traced_mean(model, data, weighted)
+
+
+def _traced_mean(
+    model: PyTree, data: GatedData | PackedData, weighted: _Weighted
 ) -> Float[Array, ""]:
     """Sum `weighted(prediction, target, weight)`, entry by entry.
 
@@ -138,3 +162,6 @@ def _mean(
     pairs = predicted_pairs(model, data)
     terms = [jnp.sum(weighted(h, y, w[..., None])) for h, y, w in pairs]
     return jnp.sum(jnp.stack(terms)) if terms else jnp.zeros(())
+
+
+_compiled_mean = eqx.filter_jit(_traced_mean)

@@ -78,6 +78,11 @@ StrengthsLike = TypeAliasType(
 )
 
 
+# Operation by operation a new shape would be some 20 programs.
+_mode_loss = eqx.filter_jit(mode_loss)
+_coupled_loss = eqx.filter_jit(coupled_loss)
+
+
 class Reduction(Result, SeveralArrays, eqx.Module):
     """A gated deep linear network in aligned coordinates; made by `reduce`.
 
@@ -171,9 +176,12 @@ class Reduction(Result, SeveralArrays, eqx.Module):
         given = self.strengths_of(b)
         # Frozen matrices that are not diagonal in the frames couple modes whatever b.
         if self.core is not None and (isinstance(given, MatrixStrengths) or self.fixed is not None):
-            return coupled_loss(self.core.start(given), self.core.data)
+            start = self.core.start(given)
+            compiled = is_concrete((start, self.core.data))
+            return (_coupled_loss if compiled else coupled_loss)(start, self.core.data)
         assert isinstance(given, ModeStrengths)
-        return mode_loss(given, self.mode_data)
+        compiled = is_concrete((given, self.mode_data))
+        return (_mode_loss if compiled else mode_loss)(given, self.mode_data)
 
     def project(
         self, net: GatedNetwork | Trajectory | DataSet, *, align: bool = True
