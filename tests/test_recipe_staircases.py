@@ -80,7 +80,7 @@ def test_reference_values_are_those_of_the_file(reference_beyond):
     ("change", "message"),
     [
         ({"std": 0.1}, "std must be a number above 0 and at most 0.001"),
-        ({"scale": 1.0}, "scale must be a number above 0 and at most 0.03"),
+        ({"scale": 0.03}, "scale must be a number above 0 and at most 0.01"),
         ({"seeds": 0}, "seeds must be a number at least 1"),
     ],
 )

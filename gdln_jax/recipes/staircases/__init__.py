@@ -13,7 +13,7 @@ class Options(RecipeOptions):
     seeds: int = option(3, "random starts of each network", least=1)
     seed: int = option(0, "seed of the first", least=0)
     std: float = option(1e-5, "of the weights of two layers and recurrence", above=0, most=1e-3)
-    scale: float = option(0.01, "of the weights of attention", above=0, most=0.03)
+    scale: float = option(0.01, "of the weights of attention", above=0, most=0.01)
 
 
 CRITERIA = (
