@@ -191,3 +191,42 @@ def test_the_law_holds_to_first_order_in_the_step(name):
     ratios = np.divide(found[:-1], found[1:])
     assert np.all((ratios >= 1.7) & (ratios <= 2.1))
     assert other > 0.75
+
+
+def test_a_mixture_of_tasks_and_a_gate_over_time():
+    # Through the full dynamics. Of strengths 1 and 0.2 the mixture for the first is the first
+    # alone, since growth increases with the strength; a gate on a second path to the same mode
+    # takes from the first path, so that for the first path it is closed throughout.
+    edges = [("x", "p"), ("x", "q"), ("p", "y"), ("q", "y")]
+    graph = gdln.Graph({"x": 1, "p": 1, "q": 1, "y": 1}, edges)
+    net = gdln.GatedNetwork(graph, {name: np.full((1, 1), 0.3) for name in graph.edge_index})
+    one = np.ones((1, 1))
+    first, second = (gdln.GatedData({"x": one}, {"y": s * one}) for s in (1.0, 0.2))
+
+    def descended(loss, control):
+        def step(net, now):
+            slope = jax.grad(loss)(net, now)
+            return jax.tree.map(lambda w, g: w - 0.2 * g, net, slope), None
+
+        return jax.lax.scan(step, net, jax.nn.sigmoid(control))[0]
+
+    def mixed(net, share):
+        return share * gdln.mse(net, first) + (1 - share) * gdln.mse(net, second)
+
+    def gated(net, gate):
+        return gdln.mse(net, gdln.GatedData({"x": one}, {"y": one}, node_gates={"q": gate[None]}))
+
+    def cost_of_mixture(control):
+        return gdln.mse(descended(mixed, control), first)
+
+    def cost_of_gate(control):
+        weights = descended(gated, control).weights
+        return -(weights["p->y"] @ weights["x->p"])[0, 0]
+
+    starts = jnp.stack([jnp.zeros(12), jnp.linspace(-1.0, 1.0, 12)])
+    for cost, best in ((cost_of_mixture, 1.0), (cost_of_gate, 0.0)):
+        found = control.optimise(cost, starts, steps=60)
+        bound = cost(jnp.full(12, 50.0 if best else -50.0))
+        np.testing.assert_allclose(found.costs, bound, rtol=0, atol=1e-4)
+        assert np.all(found.costs >= bound)
+        np.testing.assert_allclose(jax.nn.sigmoid(found.controls)[:, :-1], best, rtol=0, atol=0.02)
