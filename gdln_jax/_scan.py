@@ -162,7 +162,7 @@ def _made_from(value: object) -> tuple[object, ...]:
 
 def _is_known(function: FunctionType) -> bool:
     """Whether what it reads beside its arguments are its closure and its module's constants."""
-    return function.__module__.partition(".")[0] in ("optax", __package__)
+    return (function.__module__ or "").partition(".")[0] in ("optax", __package__)
 
 
 class _Same:

@@ -617,5 +617,12 @@ class TestProgramsAreKept:
             return optax.sgd(lambda _: rate["now"])
 
         assert as_transformation(made()) != as_transformation(made())
+
+        def from_a_page():  # compiled from text, as blocks of pages are: of no module
+            scope = {"optax": optax, "__name__": None}
+            exec("made = lambda: optax.sgd(lambda count: 0.1)", scope)
+            return scope["made"]()
+
+        assert as_transformation(from_a_page()) != as_transformation(from_a_page())
         same = made()
         assert as_transformation(same) == as_transformation(same)

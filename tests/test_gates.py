@@ -151,7 +151,7 @@ def test_units_on_their_threshold_are_said_and_do_not_count_as_agreement():
     assert "on their threshold 50%" in repr(found)
     clear = relu.discover_gates(relu.snapshot(run.final, task.data, threshold=0.1), k=4)
     assert sorted(clear.gates.tolist()) == sorted(np.eye(4, dtype=int).tolist())
-    assert (clear.on_threshold, clear.agreement) == (0, pytest.approx(1))
+    assert (clear.on_threshold, clear.agreement) == pytest.approx((0, 1))
     np.testing.assert_allclose(clear.confidence, 1)
     power = relu.pattern_power(run.final, task.data)
     assert power.on_threshold == pytest.approx(0.5)

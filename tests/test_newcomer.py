@@ -187,10 +187,10 @@ MISTAKES = {
         ("graph is a GatedData", "the graph comes first"),
     ),
     "array through the network": ("net(x)", "ValueError", ("data is a ndarray", "gdln.GatedData(")),
-    "schedule for a reduction": (
-        "gdln.reduce(graph, gdln.Schedule([data, data], [1.0]))",
+    "schedule in steps for a reduction": (
+        "gdln.reduce(graph, gdln.Schedule([data, data], steps=[1]))",
         "ValueError",
-        ("changes with time", "schedule.phase(0)"),
+        ("switches at steps", "schedule.with_times("),
     ),
     "ReLU network to reduce": (
         "gdln.reduce(relu, data)",

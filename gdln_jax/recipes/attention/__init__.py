@@ -21,9 +21,8 @@ class Options(RecipeOptions):
 
     def validate(self) -> None:
         """No list is empty. Scales fall, and the last is small enough for a staircase."""
-        for name in ("heads", "scales", "contexts"):
-            if not getattr(self, name):
-                raise ValueError(f"{name} must have at least one entry")
+        if not (self.heads and self.scales and self.contexts):
+            raise ValueError("heads, scales and contexts must have at least one entry")
         if list(self.scales) != sorted(set(self.scales), reverse=True) or self.scales[-1] > 0.01:
             raise ValueError(f"scales must fall to 0.01 or below, got {self.scales}")
 
@@ -34,8 +33,7 @@ CRITERIA = (
     reference("ends", "race: strengths at the end", 1e-8, needs="of_the_reference"),
     reference("limits", "random: limits of scale x time, relative", 1e-5, needs="of_the_reference"),
     exact("plateaus", "random: loss on plateaus - closed form (half, at 0.03)", 1e-3, "scale"),
-    # Of first order in the scale: 2 % at scale 0.001.
-    exact("times", "random: (scale x time / limit - 1) / scale", 20.0, "scale"),
+    exact("times", "random: (scale x time / limit - 1) / scale", 20.0, "order 1: 2 % at 0.001"),
     statistical("winners", "random: share of heads on the component predicted", 1.0, 1.0, "scale"),
     exact("merged", "merged, white: flow - closed form, loss", 1e-8),
     exact("same_end", "merged, not white: loss at the end - last plateau", 1e-6),

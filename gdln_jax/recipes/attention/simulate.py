@@ -16,8 +16,7 @@ from gdln_jax.recipes._core.labelled import Variables, labelled
 from gdln_jax.recipes.attention import Options
 
 # Independent values: the end of the race from (0.10, 0.09); limits from seed 0, 3 heads.
-REFERENCE_ENDS = (0.79747138448, 0.42281964373)
-REFERENCE_LIMITS = (0.6190376, 5.29329, 18.46118)
+REFERENCE_ENDS, REFERENCE_LIMITS = (0.79747138448, 0.42281964373), (0.6190376, 5.29329, 18.46118)
 LAM, OMEGA, D = np.array([1.5, 1.0, 0.4]), np.array([1.0, 0.7, 1.3]), 3
 NOISES, SPAN = (0.0, 0.1, 1.0), 60.0
 QUIET: dict[str, Any] = {"keep_models": False, "progress": False}
