@@ -52,15 +52,18 @@ def configure(
         What holds now of what was given, or of all three if nothing was, as text.
 
     Raises:
-        TypeError: `cache` is neither a bool nor a path.
-        ValueError: `cpu_devices` is below 1.
+        TypeError: `cache` is neither a bool nor a path, or `error_callbacks` no bool.
+        ValueError: `cpu_devices` is no whole number of at least 1.
 
     Warns:
         RuntimeWarning: for what could not be set, with the remedy.
     """
     if not isinstance(cache, bool | str | os.PathLike | NoneType):
         raise TypeError(f"cache is {cache!r}; pass True, False or the path of a folder.")
-    if cpu_devices is not None and (isinstance(cpu_devices, bool) or cpu_devices < 1):
+    if not isinstance(error_callbacks, bool | NoneType):
+        raise TypeError(f"error_callbacks is {error_callbacks!r}; pass True or False.")
+    whole = isinstance(cpu_devices, int) and not isinstance(cpu_devices, bool)
+    if cpu_devices is not None and not (whole and cpu_devices >= 1):
         raise ValueError(f"cpu_devices is {cpu_devices!r}; pass a whole number of at least 1.")
     asked = {"cache": cache, "error_callbacks": error_callbacks, "cpu_devices": cpu_devices}
     holds = {}

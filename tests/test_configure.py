@@ -23,12 +23,13 @@ with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     late = gdln.configure(error_callbacks=True, cpu_devices=3)
 assert late == {{"error_callbacks": "off", "cpu_devices": "2"}}, late
-try:
-    gdln.configure(cache=3)
-except TypeError as error:
-    assert "cache is 3" in str(error)
-else:
-    raise AssertionError("cache=3")
+for name, value in (("cache", 3), ("error_callbacks", "nan"), ("cpu_devices", "2")):
+    try:
+        gdln.configure(**{{name: value}})
+    except (TypeError, ValueError) as error:
+        assert f"{{name}} is {{value!r}}; pass" in str(error), error
+    else:
+        raise AssertionError(name)
 print(*[str(warning.message) for warning in said], sep="\\n")
 """
 

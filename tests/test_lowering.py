@@ -1,9 +1,11 @@
 """Every main program compiles for GPUs and TPUs in both precisions, without host callbacks.
 
-Lowered only: no such device is needed. An extension with a program of its own adds a line.
+First calls compile few programs. Lowered only: no such device is needed. An extension with a
+program of its own adds a line.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import jax
 import jax.numpy as jnp
@@ -86,3 +88,37 @@ def test_main_programs_compile_for_every_accelerator(bits: int) -> None:
             text = lowered.mlir_module()
             assert "callback" not in text, name
             assert ("f64" in text) == (bits == 64), name
+
+
+@contextmanager
+def compiled() -> Iterator[list[str]]:
+    """Names of the programs that are compiled, or taken from disk, meanwhile."""
+    names: list[str] = []
+
+    def listener(event: str, duration_secs: float, **known: object) -> None:
+        del duration_secs
+        if event == "/jax/core/compile/backend_compile_duration":
+            names.append(str(known.get("fun_name")))
+
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    try:
+        yield names
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listener)
+
+
+def test_first_calls_compile_few_programs() -> None:
+    # Operation by operation these were 60, 25, and one for each of five shapes.
+    graph = gdln.Graph.chain([3, 7, 5, 8, 6, 3])  # of shapes that no other test of the file has
+    data = gdln.GatedData({"x": np.eye(3)}, {"y": np.diag([3.0, 2.0, 1.0])})
+    key = jax.random.key(0)
+    with compiled() as drawn:
+        net = gdln.GatedNetwork.init(graph, gdln.init.orthogonal(0.3), key=key)
+    assert drawn.count("jit(_draw)") == 1
+    assert len(drawn) <= 4
+    reduction = gdln.reduce(graph, data)
+    b = gdln.effective_initial(reduction, net).strengths
+    for loss in (lambda: gdln.mse(net, data), lambda: reduction.loss(b)):
+        with compiled() as names:
+            loss()
+        assert 0 < len(names) <= 4, names

@@ -42,6 +42,7 @@ class Options(NamedTuple):
 
 
 def check_modes(frames: Frames) -> None:
+    """Raise `ValueError` where there is no mode."""
     if frames.modes == 0:
         raise ValueError(
             "no input is correlated with any target along an open path, so there is no mode to "

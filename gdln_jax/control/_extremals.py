@@ -14,11 +14,10 @@ from scipy.optimize import root_scalar
 from gdln_jax import Quotient, Reduction
 from gdln_jax._checks import Result, check_positive, is_concrete
 from gdln_jax._checks.types import ArrayLike
-from gdln_jax.control._free_flow import NODES, FreeFlow, Spending, tabulate
+from gdln_jax.control._free_flow import TO_COEFFICIENTS, FreeFlow, Spending, tabulate
 
 _MOST = 200.0
 _PER_PANEL = 4  # efforts of a panel at which the sign of dT/dS is looked at
-_TO_COEFFICIENTS = np.linalg.inv(legendre.legvander(NODES, len(NODES) - 1))
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Extremal(Result):
         left = np.clip(remains[0] - times.ravel(), 0.0, None)
         k = np.clip(np.searchsorted(-remains, -left, side="right") - 1, 0, len(pieces) - 1)
         half = (path.ends[:-1] - path.ends[1:]) / 2
-        coefficients = half[:, None] * path.slopes @ _TO_COEFFICIENTS.T * math.sqrt(self._beta)
+        coefficients = half[:, None] * path.slopes @ TO_COEFFICIENTS.T * math.sqrt(self._beta)
         within = legendre.legint(coefficients[k].T, lbnd=-1)
         low, high = np.full(len(left), -1.0), np.full(len(left), 1.0)
         for _ in range(60):

@@ -17,7 +17,7 @@ from numpy.polynomial import legendre
 from gdln_jax import Quotient, Reduction
 
 NODES, WEIGHTS = legendre.leggauss(16)
-_TO_COEFFICIENTS = np.linalg.inv(legendre.legvander(NODES, len(NODES) - 1))
+TO_COEFFICIENTS = np.linalg.inv(legendre.legvander(NODES, len(NODES) - 1))
 _PANELS = 8  # of one call of the solver
 _RTOL = 1e-12
 # The last coefficients of a panel, relative to its largest one, and what errors of the state leave
@@ -132,7 +132,7 @@ def tabulate(dynamics: Reduction | Quotient, b0: PyTree, most: float) -> FreeFlo
         here, falls = (np.asarray(x) for x in _falls(dynamics, states))
         losses = losses or [float(here[0])]
         falls = falls[1:].reshape(_PANELS, -1)
-        coefficients = falls[:, :-1] @ _TO_COEFFICIENTS.T
+        coefficients = falls[:, :-1] @ TO_COEFFICIENTS.T
         size = np.max(np.abs(coefficients), axis=1)
         tail = np.max(np.abs(coefficients[:, -2:]), axis=1)
         tops = np.maximum(top, np.maximum.accumulate(size))
