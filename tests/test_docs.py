@@ -193,6 +193,36 @@ def test_saddles_page(capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_answers_page(capsys):
+    run("answers")
+    assert float(capsys.readouterr().out.split()[-1]) < 0.01
+
+
+def test_names_on_the_answers_page_exist():
+    text = (DOCS / "answers.md").read_text(encoding="utf-8").split("```python")[0]
+    heads = "gdln|control|exact|gates|images|init|measures|noise|plot|race|relu|rules|tasks"
+    named = set(re.findall(rf"`((?:{heads})(?:\.\w+)+)", text))
+    assert len(named) > 40
+    for name in named:
+        value = gdln
+        for part in name.removeprefix("gdln.").split("."):
+            value = getattr(value, part)
+    for owner, name in re.findall(r"`(reduction|net|run|ReLUNetwork)\.(\w+)", text):
+        owners = {"reduction": gdln.Reduction, "net": gdln.GatedNetwork, "run": gdln.Trajectory}
+        assert hasattr(owners.get(owner, gdln.ReLUNetwork), name), (owner, name)
+
+
+@pytest.mark.slow
+def test_conventions_page(capsys):
+    run("conventions")
+    printed = capsys.readouterr().out
+    assert "loss: 0.400000 times ours, c = 0.4" in printed
+    descent, scaled, same = (float(n) for n in re.findall(r": (\de-\d+)\n", printed))
+    assert max(descent, scaled) < 1e-12
+    assert same > 1e-3
+
+
 def test_own_loss_page(capsys):
     scope = run("own_loss")
     assert "equal: True" in capsys.readouterr().out
