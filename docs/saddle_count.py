@@ -1,4 +1,4 @@
-"""The count of docs/saddles.md: 20 random gated systems of two layers (BEYOND 10.5).
+"""The count of docs/saddles.md: 20 random gated systems of two layers.
 
 JAX_ENABLE_X64=1 python docs/saddle_count.py
 """

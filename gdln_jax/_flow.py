@@ -1,4 +1,4 @@
-"""Gradient flow: tau dW/dt = -dL/dW for any pytree and any loss, by diffrax (SCIENCE 1)."""
+"""Gradient flow tau dW/dt = -dL/dW of any pytree and any loss, by diffrax (theory#conventions)."""
 
 from collections.abc import Mapping
 

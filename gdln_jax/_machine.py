@@ -160,7 +160,7 @@ def prepare() -> str:
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_default_matmul_precision", "highest")  # no TF32 products (PITFALLS 13)
+    jax.config.update("jax_default_matmul_precision", "highest")  # no TF32 products
     if not (trouble := _set_cache(True)):
         return _cache()
     _set_cache(False)

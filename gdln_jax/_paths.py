@@ -112,7 +112,7 @@ def path_sum_gradient(
     W_{\bar s(p,e)}^T$.
 
     Of tied edges the result is keyed by parameter: the sum over the uses of its array, transposed
-    where it is used transposed, and 0 for frozen ones (BEYOND 9.1).
+    where it is used transposed, and 0 for frozen ones (theory#ties).
 
     Raises:
         ValueError: when `net` and `stats` belong to different graphs.

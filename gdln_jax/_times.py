@@ -135,7 +135,7 @@ def until_learned(
     """Build the diffrax event that ends a run once EVERY mode is learned to within ``level``.
 
     A global criterion (steady state, norm of the gradient) fires on the initial plateau, where
-    nothing moves either, and stops before the slow modes (PITFALLS 3). Here every mode reports
+    nothing moves either, and stops before the slow modes. Here every mode reports
     what is left of it, 1 on the plateau and 0 at the end, and the largest counts. The condition
     is real-valued and is located by a root finder, so that the final time has a derivative.
 

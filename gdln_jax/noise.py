@@ -133,10 +133,10 @@ def learning_curves(
         train = 1/2 sum_i (s_i - a_i)^2 + sigma^2 N3 (P - N1)/(2 P)
         test  = 1/2 sum_i a_i^2 - sum_i a_i u_i^T W v_i + 1/2 sum_q sbar_q^2
 
-    in expectation over noise and teacher (the sums: BEYOND 13.3; the module's docstring has the
-    first). Errors of the formula are of order 1/N1: below 1.8/N1 in all set-ups tried, N3 = N1
-    included, for few modes (docs/noise.md says how few). The integrals are exact to 1e-8 in float64
-    (1e-6 from a0 = 1e-30 with N3 near N1), and to about 1e-5 in float32.
+    in expectation over noise and teacher (the sums: theory#learning-curves; the module's docstring
+    has the first). Errors of the formula are of order 1/N1: below 1.8/N1 in all set-ups tried,
+    N3 = N1 included, for few modes (docs/noise.md says how few). The integrals are exact to 1e-8 in
+    float64 (1e-6 from a0 = 1e-30 with N3 near N1), and to about 1e-5 in float32.
 
     Args:
         sbar: (mode,) strengths of the teacher, >= 0 and at most min(N1, N3) of them; modes of
@@ -323,7 +323,7 @@ def _bulk(sizes: _Sizes, nodes: int) -> tuple[np.ndarray, ...]:
 def _spectrum(
     sbar: Array, sigma: Array, sizes: _Sizes, nodes: int
 ) -> tuple[_Spectrum, dict[str, Array]]:
-    """Spikes, bulk, and what spikes take from it (BEYOND 13.2, in form 1 and 2 of 13.3).
+    """Spikes, bulk, and what spikes take from it (theory#spikes, theory#learning-curves).
 
     Returns the spectrum, and what `LearningCurves` says of it.
 

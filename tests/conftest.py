@@ -196,7 +196,7 @@ def plain_environment(config: pytest.Config) -> dict[str, str]:
 def plain_python(pytestconfig: pytest.Config) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """Runs a snippet in a fresh interpreter: float64, without the run-time shape checks.
 
-    For error messages as users see them (PITFALLS 14) and for what an import costs.
+    For error messages as users see them and for what an import costs.
     """
     known = plain_environment(pytestconfig)
 

@@ -1,4 +1,4 @@
-"""The systems on which optimisers are tested: A to E and ten random ones (BEYOND 7).
+"""The systems on which optimisers are tested: A to E and ten random ones (theory#optimisers).
 
 Each is a graph, data, and a start in aligned coordinates; `tests/reference_beyond.json`, key
 `optimisers`, has values for them that were computed independently of this package.

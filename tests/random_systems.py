@@ -81,7 +81,7 @@ def random_system(seed: int, n: int = 7) -> tuple[Graph, GatedData, dict[str, np
 
 
 class BruteForce:
-    """h_v = g_v sum_q g_q W_q h_s(q), one example, one node, one edge at a time (SCIENCE 1)."""
+    """h_v = g_v sum_q g_q W_q h_s(q), one example, one node, one edge at a time."""
 
     def __init__(self, graph: Graph, data: GatedData, weights: dict[str, np.ndarray]):
         self.graph, self.weights = graph, weights

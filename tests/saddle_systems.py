@@ -1,4 +1,4 @@
-"""Small systems whose staircases are known (BEYOND 10.5), as graph, data and strengths by edge."""
+"""Small systems whose staircases are known, as graph, data and strengths by edge."""
 
 import itertools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""In-context regression by linear attention (BEYOND 9.7).
+"""In-context regression by linear attention (theory#attention).
 
 Known answers: the matrix form of attention on sampled contexts; the keys `attention*` of
 reference_beyond.json; rotated moments, which must be refused; for a head of rank 2, which no

@@ -1,4 +1,4 @@
-"""Effort over learning: the law (BEYOND 12.3), its extremals, and descent from several starts.
+"""Effort over learning: the law (theory#effort), its extremals, and descent from several starts.
 
 Reference values: shared/reference/beyond.json, sequences.effort and effort_five_graphs.
 """

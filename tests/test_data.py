@@ -300,7 +300,7 @@ _loss_and_gradient = jax.jit(jax.value_and_grad(mse))
 
 
 class TestSymmetries:
-    """The loss is a weighted mean over examples and knows no names (STYLE 10)."""
+    """The loss is a weighted mean over examples and knows no names."""
 
     def loss_and_gradient(self, graph, data, weights):
         value, gradient = _loss_and_gradient(GatedNetwork(graph, weights), data)

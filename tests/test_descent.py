@@ -162,7 +162,7 @@ class TestClock:
                 jax.jit(lambda n: flow_time(n, arguments[1]))(3)
 
     def test_the_half_time_is_late_by_a_first_order_in_the_step(self):
-        # PITFALLS 12, for the weights: w <- w + eta w (sigma - w^2) from w^2 = 1e-3 against
+        # For the weights: w <- w + eta w (sigma - w^2) from w^2 = 1e-3 against
         # ln((sigma - s0)/s0)/(2 sigma) = 1.334. Nothing to be fitted.
         graph = Graph.chain([1, 1, 1])
         data = GatedData({"x": np.ones((1, 1))}, {"y": np.full((1, 1), 3.0)})
@@ -466,7 +466,7 @@ print("equal")
 
 @pytest.mark.filterwarnings("ignore:nothing was learned")  # few steps, on purpose
 class TestLostUpdates:
-    """PITFALLS 2: in float32 an update below eps |w| is rounded away: eta sigma w0 < eps."""
+    """In float32 an update below eps |w| is rounded away: eta sigma w0 < eps."""
 
     GRAPH = Graph.chain([1, 1, 1, 1])
     DATA = GatedData({"x": np.ones((1, 1))}, {"y": np.full((1, 1), 3.0)})
@@ -542,7 +542,7 @@ class TestBatchesOfRuns:
         assert int(run.status) == 1
 
     def test_new_data_and_weights_do_not_retrace(self):
-        # PITFALLS 9, with one optimiser object
+        # With one optimiser object
         traces = []
 
         def loss(network, data):
@@ -558,7 +558,7 @@ class TestBatchesOfRuns:
         assert len(traces) == first
 
     def test_strict_promotion(self):
-        # PITFALLS 14: plain SGD obeys it, in both precisions
+        # Plain SGD obeys it, in both precisions
         with jax.numpy_dtype_promotion("strict"), warnings.catch_warnings():
             for dtype in (np.float64, np.float32):
                 network, data = jax.tree.map(lambda a, t=dtype: a.astype(t), (NETWORK, DATA))

@@ -19,7 +19,7 @@ def one_mode():
 
 
 def test_projection_is_the_growing_combination_of_two_layers(one_mode):
-    """a0 = |W2^T u + W1 v|^2 / 4 (SCIENCE 6), which is what grows as exp(2 s t / tau)."""
+    """a0 = |W2^T u + W1 v|^2 / 4, which grows as exp(2 s t / tau) (theory#initial-amplitude)."""
     reduction, u, v = one_mode
     for seed in range(5):
         net = gdln.GatedNetwork.init(

@@ -299,7 +299,7 @@ def test_xor_reference(reference):
 
 @pytest.mark.parametrize("gating", ["linear", "xor"])
 def test_margin_loss_is_the_loss_of_the_task_itself(gating):
-    """SCIENCE 4 and E15, from the data: four examples, gates, half mean squared error."""
+    """theory#xor and E15, from the data: four examples, gates, half mean squared error."""
     delta, t, a0 = 0.6, 9.0, 0.02
     x = np.array([[-1, 1, -1, 1], [-1, -1, 1, 1], [-delta, delta, delta, -delta]])
     y = np.array([-1, 1, 1, -1.0])
@@ -629,7 +629,7 @@ def test_float32_without_x64(plain_python):
 
 
 def test_what_is_no_number_and_no_array_is_named(refused_plainly):
-    """Without the run-time checks, which would speak first (PITFALLS 14)."""
+    """Without the run-time checks, which would speak first."""
     snippet = """
 from gdln_jax import exact
 attempts = [

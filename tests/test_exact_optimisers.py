@@ -1,4 +1,4 @@
-"""Closed forms of discrete training and of optimisers, against integration (BEYOND 7)."""
+"""Closed forms of discrete training and of optimisers, against integration (theory#optimisers)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`exact.chain_time`, `chain_blow_up`, `fusion_times` (BEYOND 10.3, 10.4).
+"""`exact.chain_time`, `chain_blow_up`, `fusion_times` (theory#chains, theory#fusion).
 
 Known answers: shared reference values by independent code (flows by DOP853 at rtol 1e-11), and
 `chain_mode_time`, the balanced case.

@@ -12,7 +12,7 @@ import pytest
 import gdln_jax as gdln
 from gdln_jax import GatedData, GatedNetwork, Graph, gradient_flow, mse
 
-# One mode: ds/dt = 2 s (sigma - s), s = w2 w1, sigma = 3, d = 1 (PITFALLS).
+# One mode: ds/dt = 2 s (sigma - s), s = w2 w1, sigma = 3, d = 1.
 CHAIN = Graph.chain([1, 1, 1])
 SIGMA = 3.0
 DATA = GatedData({"x": np.ones((1, 1))}, {"y": np.full((1, 1), SIGMA)})
@@ -42,7 +42,7 @@ def float32(tree):
 
 class TestAccuracy:
     def test_the_plateau_of_small_initial_weights_is_resolved(self):
-        # PITFALLS 1: half time ln((sigma - s0)/s0)/(2 sigma) at default tolerances
+        # Half time ln((sigma - s0)/s0)/(2 sigma) at default tolerances
         for s0 in (1e-3, 1e-6, 5e-9, 1e-14, 1e-20, 1e-30):
             t_half = half_time(s0)
             ts = t_half * np.array([0, 0.5, 1.0, 2.0])
@@ -127,7 +127,6 @@ class TestDerivatives:
 
 class TestFailures:
     def test_one_bad_member_of_a_batch_spoils_no_other(self):
-        # PITFALLS 7
         starts = jnp.array([1e-3, jnp.nan, 1e-2])
         ts = np.array([0.0, 1.0, 2.0])
         batch = jax.jit(jax.vmap(lambda s0: gradient_flow(mode(s0), DATA, ts)))(starts)
@@ -229,7 +228,7 @@ assert abs(float(run.final.weights["x->y"][0, 0]) - (1 - 0.5 * np.exp(-1))) < 1e
 
 class TestCompilationAndMemory:
     def test_new_numbers_do_not_retrace(self):
-        # PITFALLS 9: weights, data, times, tau and tolerances are arrays, whatever their type
+        # Weights, data, times, tau and tolerances are arrays, whatever their type
         traces = []
 
         def loss(network, data):
@@ -246,7 +245,7 @@ class TestCompilationAndMemory:
         assert len(traces) == first
 
     def test_what_is_kept(self):
-        # PITFALLS 10: summaries if asked for, models only where they are small or asked for
+        # Summaries if asked for, models only where they are small or asked for
         ts = np.linspace(0, 1, 4)
         run = gradient_flow(mode(0.1), DATA, ts)
         assert strength(run.models).shape == (4,)

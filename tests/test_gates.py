@@ -63,7 +63,7 @@ def one(runs, s):
 
 @pytest.mark.slow
 def test_defaults_find_the_gates_of_h_in_every_run(runs, task):
-    """SCIENCE 6: {111, 110, 101, 011} by block majority in 12 of 12 runs, H's way in 10 or 11."""
+    """Known: {111, 110, 101, 011} by block majority in 12 of 12 runs, H's way in 10 or 11."""
     found = [relu.discover_gates(one(runs, s), k=4) for s in range(12)]
     assert [words(modules, task) for modules in found] == [DOUBLES] * 12
     as_h = [relu.discover_gates(one(runs, s), k=4, weight=None, drop_dead=False) for s in range(12)]
@@ -268,7 +268,7 @@ def chosen(runs, task, rate, ks, std=STD):
 
 @pytest.mark.slow
 def test_k_of_h(runs, task):
-    """SCIENCE 6: best at 4 (.81e-3) to 5 (.80e-3), 10.97e-3 at 1, as mean squares."""
+    """Known: best at 4 (.81e-3) to 5 (.80e-3), 10.97e-3 at 1, as mean squares."""
     few = some(runs, 3)
     choice = chosen(few, task, 96e-3, (1, 3, 4, 5))
     assert choice.k == 4

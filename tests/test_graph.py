@@ -60,7 +60,7 @@ def test_ends_that_differ_from_the_declared_ones_are_refused():
 
 
 def test_errors_without_the_typing_hook(refused_plainly):
-    # PITFALLS 14: the run-time type checker fires first in tests; users see these.
+    # The run-time type checker fires first in tests; users see these.
     snippet = """
 from gdln_jax import Graph
 pair, edge = {"x": 1, "y": 1}, [("x", "y")]

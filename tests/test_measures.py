@@ -146,7 +146,7 @@ def test_singular_vector_alignment():
     half = np.sqrt(0.5)
     np.testing.assert_allclose(left, [1, half], atol=1e-12)
     np.testing.assert_allclose(right, [half, 1], atol=1e-12)
-    # PITFALLS 5: repeated singular values, and W = 0, have finite derivatives.
+    # Repeated singular values, and W = 0, have finite derivatives.
     for point in (u @ jnp.eye(2), jnp.zeros((3, 2))):
         gradient = jax.grad(lambda w: jnp.sum(measures.singular_vector_alignment(w, u, v)[0]))
         assert jnp.all(jnp.isfinite(gradient(point)))

@@ -43,7 +43,7 @@ def close(got, wanted, tol=1e-12):
 
 
 class TestAgainstBruteForce:
-    """h_v = g_v sum g_q W_q h_s(q); L = < 1/2 sum ||y - h||^2 > (SCIENCE 1)."""
+    """h_v = g_v sum g_q W_q h_s(q); L = < 1/2 sum ||y - h||^2 > (theory#conventions)."""
 
     # Seeds 7, 9 and 25 hold hidden and output nodes of one level and width.
     @pytest.mark.parametrize("seed", [0, 1, 2, 3, 7, 9, 25, 31])
@@ -224,7 +224,7 @@ class TestCost:
 
 
 class TestLeaves:
-    """One leaf per weight; gates are data (PITFALLS 6)."""
+    """One leaf per weight; gates are data."""
 
     def test_the_only_leaves_are_the_weights_each_once(self):
         graph, data, weights = random_system(1)
@@ -294,7 +294,7 @@ class TestLeaves:
 
 class TestInitialWeights:
     def test_keys_belong_to_edge_names(self):
-        # PITFALLS 8: adding an edge leaves the others' weights; no two edges, no two seeds share.
+        # Adding an edge leaves the others' weights; no two edges, no two seeds share.
         edges = [("x", "h", "a"), ("x", "h", "b"), ("h", "y", "c")]
         small = Graph({"x": 4, "h": 4, "y": 4}, edges)
         large = Graph({"x": 4, "h": 4, "y": 4}, [("x", "y", "new"), *edges[::-1]])

@@ -37,7 +37,7 @@ def arguments(name, n1):
 
 
 def amplitude(s, t, a0):
-    """a(s, t) of BEYOND 13.1, in NumPy; s > 0."""
+    """a(s, t) of theory#noise, in NumPy; s > 0."""
     z = -2 * s * t
     return a0 / (np.exp(z) - a0 * np.expm1(z) / s)
 
@@ -282,7 +282,7 @@ def test_the_systematic_gap_falls_as_1_over_n():
 
 
 def real_matrix_term(sbar, n1, n3, examples, sigma, a0):
-    """R[a^2]/2 of BEYOND 13.3 by adaptive quadrature, (time,), for N3 = N1."""
+    """R[a^2]/2 of theory#learning-curves by adaptive quadrature, (time,), for N3 = N1."""
     assert n1 == n3
     edge = 2 * sigma * np.sqrt(n1 / examples)
 

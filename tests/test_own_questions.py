@@ -93,7 +93,7 @@ def test_gated_networks_beside_one_run_at_unequal_steps(descent):
 
 @pytest.fixture(scope="module")
 def prediction():
-    """XoR of weights .4 .2 .2 .2: drops at T = 1.7678 and 3.5355 (BEYOND 11)."""
+    """XoR of weights 0.4, 0.2, 0.2, 0.2: drops at T = 1.7678 and 3.5355."""
     x, y = np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1]]), np.array([-1.0, 1, 1, -1])[:, None]
     weighted = gdln.GatedData({"x": x}, {"y": y}, weights=[0.4, 0.2, 0.2, 0.2])
     return relu.predict_gates(weighted, std=1e-6, units=24, stages=2)

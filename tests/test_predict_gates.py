@@ -1,4 +1,4 @@
-"""Gates of a ReLU network from data alone (BEYOND 11): dormant flow, certificate, prediction.
+"""Gates of a ReLU network from data (theory#drop-times): dormant flow, certificate, prediction.
 
 T = t/ln(1/std); plateaus are shares of the loss of zero output. "Trained" numbers are of
 reference/beyond.json of this project's founding material (key `gates`): 100 units, 5 seeds, full
@@ -60,7 +60,7 @@ def drawn(data: gdln.GatedData, units: int, seed: int = 0) -> tuple[np.ndarray, 
 
 # ---------------------------------------------------------------- dormant units
 def _amplitudes(w: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """r^2/2 e^{-2 s t} of a unit on XoR, in closed form (BEYOND 11.1)."""
+    """r^2/2 e^{-2 s t} of a unit on XoR, in closed form."""
     p, q = abs(w @ [1, 1]) / np.sqrt(2), abs(w @ [1, -1]) / np.sqrt(2)
     a, m, c = a[..., 0], q - p, q + p
     last = np.sqrt(a**2 + 2 * p * q)
@@ -381,7 +381,7 @@ def test_near_ties_and_too_few_units_are_noticed():
 
 @pytest.mark.slow
 def test_gates_that_units_had_no_time_to_come_to_are_noted():
-    # Teacher 1 of BEYOND 11.5: the second gate grows at .029 until the first drop.
+    # The second gate grows at 0.029 until the first drop.
     r = np.random.default_rng(1)
     x, w = r.normal(size=(30, 3)), r.normal(size=(3, 3))
     h = np.maximum(x @ (w / np.linalg.norm(w, axis=1, keepdims=True)).T, 0)

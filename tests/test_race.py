@@ -1,4 +1,4 @@
-"""Races: R's equation, the true pathways, and what is true of R's claims (SCIENCE 5).
+"""Races: R's equation, the true pathways, and what is true of R's claims (theory#races).
 
 Known solutions held against: the common clock by scipy's quadrature and root finder, the logistic
 for equal rates, the weights of full `GatedNetwork`s under gradient flow.
@@ -50,7 +50,7 @@ def test_two_pathways_end_ratio(reference):
 
 @pytest.mark.parametrize("scale", [1e-3, 1e-8, 1e-14, 1e-30])
 def test_clock_solution_agrees_with_ode_and_quadrature_on_any_plateau(scale):
-    """PITFALLS 1: the same relative accuracy from every plateau."""
+    """The same relative accuracy from every plateau."""
     model = race.LotkaVolterra(RATES, 1.7)
     s0 = scale * np.array([1.0, 2.0, 0.5])
     ts = np.linspace(0.0, 2.0 * float(model.clock_limit(s0)), 41)
@@ -438,7 +438,7 @@ def test_pathways_vmap_and_scale_with_tau():
 
 
 def test_long_plateau_of_two_layers():
-    """One pathway is the logistic of SCIENCE 4; t(a) = ln[a (S - D a0)/(a0 (S - D a))]/(2 S)."""
+    """One pathway is the logistic: t(a) = ln[a (S - D a0)/(a0 (S - D a))]/(2 S)."""
     for a0 in (1e-3, 1e-14, 1e-30):
         half = np.log((2.0 - 0.5 * a0) / (0.5 * a0)) / 4
         a = race.Pathways([2.0], [[0.5]]).solve([a0], [0.0, half])[-1, 0]

@@ -1,6 +1,6 @@
 """The claims of R: the quick size passes, and every check fails when what it watches is wrong.
 
-Known facts: SCIENCE 5, the values of tests/reference.json, Barrett and Dherin's modified flow.
+Known facts: theory#races, the values of tests/reference.json, Barrett and Dherin's modified flow.
 """
 
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from gdln_jax.recipes import OptionError, Recipe, load, reproduce
 # What the recipe is declared with, and the constants that its checks are held against.
 from gdln_jax.recipes.claims import ROWS, simulate
 
-# What SCIENCE 5 says of each claim.
+# What theory#races says of each claim.
 VERDICTS = dict.fromkeys(dict.fromkeys(row[1] for row in ROWS), "holds under conditions") | {
     "losers": "does not hold",
     "entropy": "does not hold",

@@ -1,6 +1,6 @@
 """What the recipes on H share: the start of contextual modes, times of crossing, keys.
 
-Known answers: H's closed forms with E15-E21 corrected, tests/reference.json, SCIENCE 6.
+Known answers: H's closed forms with E15-E21 corrected, tests/reference.json.
 """
 
 import jax
@@ -28,7 +28,7 @@ def common_phase(c: int, n: int = 8) -> tuple[np.ndarray, ...]:
 
 
 def test_the_head_start_has_the_digits_of_the_reference():
-    """SCIENCE 6: sd 7.142857e-6, h = 100, C = 3, modes 1, 2, 4; from whole matrices."""
+    """Reference values: sd 7.142857e-6, h = 100, C = 3, modes 1, 2, 4; from whole matrices."""
     own, taken, s, d = common_phase(3)
     found = relu.head_start(own, taken, s, d, np.full(len(s), 100 * STD**2 / 2))
     start = np.asarray(found.expected(100, STD))

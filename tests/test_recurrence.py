@@ -1,4 +1,4 @@
-"""Runs of like levels as one scan, and linear recurrent networks (BEYOND 9.8).
+"""Runs of like levels as one scan, and linear recurrent networks (theory#recurrence).
 
 Known answers: the same levels one by one, for runs; the keys `rnn*` of reference_beyond.json.
 """
@@ -239,7 +239,7 @@ def test_sequences_of_ones_own():
 
 
 def off_frames(degrees, *, of_input):
-    """Share of the gradient off the frames at b = (1, 0.9, 0.8), V_3 or U_h turned (BEYOND 9.8)."""
+    """Share of the gradient off the frames at b = (1, 0.9, 0.8), V_3 or U_h turned."""
     strengths = np.array([[0.6, 0.4, 0.2], [0.8, 0.5, 0.3], [1.0, 0.7, 0.4]])
     t, turn, f = np.deg2rad(degrees), np.eye(3), np.eye(4, 3)
     turn[:2, :2] = [[np.cos(t), -np.sin(t)], [np.sin(t), np.cos(t)]]

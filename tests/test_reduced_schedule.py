@@ -1,4 +1,4 @@
-"""Tasks in turn: reductions over a schedule, exact switches, forgetting (BEYOND 12.1, 12.2).
+"""Tasks in turn: reductions over a schedule, exact switches, forgetting (theory#sequences).
 
 Reference: shared/reference/beyond.json, sequences.two_tasks. Two balanced layers, two modes with
 d = 1, a(0) = 0.01; tasks A, B, A on [0, 5], [5, 9], [9, 14].

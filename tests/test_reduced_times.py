@@ -23,7 +23,7 @@ def hierarchy():
 
 
 def closed_form(b0, s, d):
-    """Time at which a mode of two layers is half learned (SCIENCE 4), from a0 = b0^2."""
+    """Time at which a mode of two layers is half learned (theory#one-mode), from a0 = b0^2."""
     return exact.linear_mode_time(0.5 * s / d, s, d, b0**2)
 
 

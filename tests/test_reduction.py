@@ -1,7 +1,7 @@
 """The reduction: exact where it says so, refused where it is not, and its dynamics (issue 3).
 
 Held against: `mse` of the embedded network, full `gradient_flow`, the enumeration of N Eq. 10,
-closed forms of SCIENCE 4 and the values of reference.json.
+closed forms and the values of reference.json.
 """
 
 import functools
@@ -219,7 +219,7 @@ def test_white_inputs_are_not_to_be_whitened():
 
 @pytest.mark.parametrize("kind", ["one frame", "own frames", "gates", "errors"])
 def test_moments_and_gates_that_vanish_up_to_rounding(kind):
-    """Neither carries modes: such systems are exact, as with exact zeros (BEYOND 9.10).
+    """Neither carries modes: such systems are exact, as with exact zeros.
 
     Inputs that are orthogonal over the examples only to 1e-16 made all of them refused.
     """
@@ -987,7 +987,7 @@ def final_loss(reduction, b0, **options):
 
 
 def test_a_reduction_is_an_argument_not_a_constant():
-    """Two data sets of one shape, one compiled program; data are not baked in (PITFALLS 9)."""
+    """Two data sets of one shape, one compiled program; data are not baked in."""
     first = gdln.reduce(*CHAIN)
     second = gdln.reduce(*white_chain([3.0, 1.5, 0.2], variance=2.0))
     for wrap in (jax.jit, eqx.filter_jit):
@@ -1011,7 +1011,7 @@ def compiled_solves() -> int:
 
 
 def test_solving_again_does_not_compile_again(chain):
-    """Values of b0, ts, tau and tolerances are data (PITFALLS 9)."""
+    """Values of b0, ts, tau and tolerances are data."""
     chain.solve(0.1, [0.0, 3.0])
     before = compiled_solves()
     chain.solve(0.3, [0.0, 2.0], tau=2.0, rtol=1e-8, atol=1e-9)
@@ -1090,7 +1090,7 @@ def single():
 
 @pytest.mark.parametrize("start", [1e-3, 1e-6, 1e-9, 1e-14, 1e-20, 1e-30])
 def test_plateaus_of_any_length_at_default_tolerances(single, start):
-    """PITFALLS 1: half time ln((s - s0)/s0)/(2 s), s = 3, within 1e-6 from s0 = 1e-3 to 1e-30."""
+    """Half time ln((s - s0)/s0)/(2 s), s = 3, within 1e-6 from s0 = 1e-3 to 1e-30."""
     known = np.log((3 - start) / start) / 6
     ts = known + np.array([-known, -1e-3, 0, 1e-3])
     run = single.solve(np.sqrt(start), ts)
@@ -1115,7 +1115,7 @@ def test_plateau_of_a_deep_chain():
 
 
 def test_modes_that_cross_keep_their_labels():
-    """PITFALLS 5: mode 0 is learned first but ends below mode 1; sorted values would swap."""
+    """Mode 0 is learned first but ends below mode 1; sorted values would swap."""
     graph, data = white_chain([2.0, 1.0], variance=(2.0, 0.4))
     reduction = gdln.reduce(graph, data)
     ts = np.linspace(0, 12, 13)

@@ -320,7 +320,7 @@ def test_margin_relu_near_flow_takes_the_reference_time(delta: float, reference,
 
 @pytest.mark.slow
 def test_margin_shares_cross_near_the_stated_delta(key: jax.Array):
-    """SCIENCE 6: units on for one class and units on for one example carry equal shares of the
+    """Units on for one class and units on for one example carry equal shares of the
     output near Delta = .875; below, the exclusive-or gates have more, above the linear ones.
     """
     linear = []

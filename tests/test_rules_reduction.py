@@ -1,6 +1,6 @@
 """Discrete training in aligned coordinates against the full network, and its certificate.
 
-BEYOND 7.
+theory#optimisers.
 
 What must agree is held to 1e-12 of the first loss; what must leave the manifold is held to leave
 it, on weights and not on losses only.
@@ -141,7 +141,7 @@ def shares(systems: list[System], nets: Any) -> list[float]:
     ]
 
 
-# 0.9 of 2/lambda, lambda the largest full curvature along the run with that rate (BEYOND 7.11).
+# 0.9 of 2/lambda, lambda the largest full curvature along the run with that rate.
 DESCENT = [0.18, 0.126, 0.112, 0.146, 0.072, 0.27, 0.22, 0.116]
 OFF = {"momentum": 0.0, "weight_decay": 0.0, "clip": 1e9}
 
@@ -188,7 +188,7 @@ def test_random_networks_train_as_their_strengths_do(random: Any, name: str):
 
 @pytest.mark.slow
 def test_newton_schulz_and_a_plain_svd_on_random_networks(random: Any):
-    """Newton-Schulz is chaotic within the manifold: weights stay there, losses part (BEYOND 7.5).
+    """Newton-Schulz is chaotic within the manifold: weights stay there, losses part.
 
     A plain SVD leaves it, by weights and not by losses, since nothing arrives where it adds.
     """
@@ -209,7 +209,7 @@ def test_newton_schulz_and_a_plain_svd_on_random_networks(random: Any):
     )
     run = eqx.filter_jit(train)(*parts[:2])
     assert min(shares(systems, run.final)) > 0.05
-    # System 8 is set apart: two singular values cross 0 together there (BEYOND 7.5).
+    # System 8 is set apart: two singular values cross 0 together there (theory#step-limits).
     others = np.array([k for k in SEEDS if k != 8])
     assert gap(run.losses[others], exact_losses[others]) < 1e-12
 
@@ -224,7 +224,7 @@ LEAVING = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LEAVING)
 def test_rounding_leaves_the_manifold_above_the_limit_and_not_below(name: str):
-    """System D: the sharpest direction is normal, with curvature 11 against 2 (BEYOND 7.11)."""
+    """System D: the sharpest direction is normal, with curvature 11 against 2."""
     rule, (large, steps), (small_rate, below) = LEAVING[name]
     systems = [system_d(), system_d()]
     run = both(rule, steps, keep=True)
@@ -244,7 +244,7 @@ def per_stack(params: Any) -> Any:
     return jax.tree.map(lambda _: numbers, params)
 
 
-# BEYOND 7.10: the same rule on strengths, another one (it sees shapes), or outside. One of each
+# The same rule on strengths, another one (it sees shapes), or outside. One of each
 # family; docs/optimisers.md has the verdicts on all 36.
 EXACT = {
     "global clip": optax.chain(optax.clip_by_global_norm(0.1), optax.sgd(0.1)),
@@ -269,7 +269,7 @@ BRIEF = ("clip_by_block_rms", "adam")
     ],
 )
 def test_the_certificate_of_a_family_of_optimisers(reduced: dict[str, gdln.Reduction], name: str):
-    """Tangent and same, on system B with its stacks of two edges (BEYOND 7.10)."""
+    """Tangent and same, on system B with its stacks of two edges."""
     rule = (EXACT | SHAPED | OUTSIDE)[name]
     residual = gdln.rule_residual(reduced["B"], rule)
     if name in OUTSIDE:
@@ -282,7 +282,7 @@ def test_the_certificate_of_a_family_of_optimisers(reduced: dict[str, gdln.Reduc
 
 @pytest.mark.slow
 def test_adam_would_pass_in_coordinate_frames():
-    """Frames with one entry per column: entrywise rules act on modes (BEYOND 7.3)."""
+    """Frames with one entry per column: entrywise rules act on modes (theory#optimisers)."""
     graph = gdln.Graph.chain([2, 3, 2])
     frames = {"x": np.eye(2), "h1": np.eye(3, 2), "y": np.eye(2)}
     data = gdln.GatedData({"x": np.diag([1.0, 2.0])}, {"y": np.diag([3.0, 0.5])})
@@ -425,7 +425,7 @@ def test_curvature_along_and_normal_to_the_manifold(
 
 @pytest.mark.slow
 def test_step_limits_and_the_horizon_of_rounding(values: dict[str, Any]):
-    """System D: 2/11 for descent, and steps until rounding shows with eta = 0.3 (BEYOND 7.5)."""
+    """System D: 2/11 for descent, and steps until rounding shows with eta = 0.3."""
     system = system_d()
     reduction = gdln.reduce(system.graph, system.data)
     learned = np.sqrt([10.0, 1.0])

@@ -1,6 +1,6 @@
-"""The staircase of learning from a small start (BEYOND 10), against closed forms and flows.
+"""The staircase of learning from a small start (theory#saddles), against closed forms and flows.
 
-Known answers: the reference values of BEYOND 10.5 by independent code, `exact.chain_blow_up` and
+Known answers: reference values by independent code, `exact.chain_blow_up` and
 `exact.fusion_times`, and the flow of the reduction at small scales. A refusal has a flow that shows
 why.
 """
@@ -318,7 +318,7 @@ def test_an_orbit_that_does_not_end_is_refused():
 
 @pytest.mark.slow  # compiles one more system
 def test_one_of_the_random_systems():
-    """Seed 7: the reference by other code, and its flag (BEYOND 10.5)."""
+    """Seed 7: the reference by other code, and its flag."""
     reduction, c = gated(7)
     staircase = gdln.saddles(reduction, c)
     np.testing.assert_allclose(thetas(staircase), [1.8153424581884, 2.7340103141417], rtol=1e-10)

@@ -88,7 +88,7 @@ def test_xor_without_gates_has_nothing_for_a_linear_network():
 @pytest.mark.parametrize("gating", ["linear", "xor"])
 @pytest.mark.parametrize("delta", [0.3, 0.8164965809277260, 1.5])
 def test_margin_modes_and_loss(gating: str, delta: float):
-    """SCIENCE 4: s, d of both gatings; the loss of equal amplitudes a is 1/2 - n s a + n d a^2/2.
+    """theory#xor: s, d of both gatings; the loss of equal amplitudes a is 1/2 - n s a + n d a^2/2.
 
     With E15's d the minimum is 0; with H's d = 1/8 + Delta^2/16 it would not be.
     """
@@ -280,7 +280,7 @@ def test_fully_shared_is_routing(key: jax.Array):
 
 
 def test_contextual_task_is_the_reference(reference):
-    """H Fig. 3-4 as SCIENCE 6 describes them (SUM = loss_scale times the mean)."""
+    """H Fig. 3-4 (SUM = loss_scale times the mean)."""
     known = reference["exact"]["contextual_task"]
     task = tasks.semantic_contexts(structures="different", width=2)
     meta = task.meta
@@ -432,7 +432,7 @@ def test_view_statistics_are_those_of_the_paths(correlation: float):
 
 
 def test_views_that_always_occur_together_give_the_summary_s_form():
-    """SCIENCE 5: D_jm proportional to S_j S_m iff the views always occur together."""
+    """theory#races: D_jm proportional to S_j S_m iff the views always occur together."""
     for presence, proportional in ((1.0, True), (0.9, False)):
         meta = tasks.multiview(4, 3, presence=presence, strengths=[1, 0.9, 0.8]).meta
         ratio = meta["d"] / np.outer(meta["s"], meta["s"])

@@ -1,6 +1,6 @@
 """Reduction under ties: frames by component, the class gradient, frozen matrices, the quotient.
 
-Known answers: reference_beyond.json, key `tied`; systems of BEYOND 9.2-9.6 whose frames are drawn,
+Known answers: reference_beyond.json, key `tied`; systems whose frames are drawn,
 and the same ones turned, which must be refused; the full flow.
 """
 
@@ -152,7 +152,7 @@ class TestCertificate:
 
 
 class TestFrozen:
-    """Frozen matrices at the beginning, in the middle, at the end and beside (BEYOND 9.4)."""
+    """Frozen matrices at the beginning, in the middle, at the end, beside (theory#tied-frames)."""
 
     def test_in_the_middle(self):
         u, v, p, q = (orthogonal(4, seed) for seed in range(5, 9))
@@ -413,7 +413,7 @@ class TestDynamics:
         losses = reference_beyond["tied"]["quotient_metric"]["L"]
         np.testing.assert_allclose(run.losses, list(losses.values()), rtol=1e-9)
         assert run.b["x2->h2"].shape == (4, 3)
-        # Counting edges, metric (2, 2), is another flow; so says BEYOND 9.6 (off by 0.88 at 1).
+        # Counting edges, metric (2, 2), is another flow (off by 0.88 at 1).
         clock = {"A": 2.0, "h1->y1": 1.0, "h2->y2": 1.0}
         slow = gdln.reduce(graph, data).quotient(0.1, tau=clock)
         np.testing.assert_array_equal(slow.rates / slow.tau, [0.5, 0.5])

@@ -1,4 +1,4 @@
-"""Tied autoencoders, linear self-supervision, moments and folded gates (BEYOND 9.6, 9.9).
+"""Tied autoencoders, linear self-supervision, moments and folded gates (theory#autoencoders).
 
 Known answers: reference_beyond.json, key `tied`; the gated network itself for folded gates; the
 projector on principal components for the end of a tied autoencoder.
@@ -94,7 +94,7 @@ def ends(task, starts, t1):
 
 
 def test_principal_components_are_learned():
-    """From random weights of 1e-3, W'W tends to the projector (BEYOND 9.9)."""
+    """From random weights of 1e-3, W'W tends to the projector (theory#autoencoders)."""
     starts = 1e-3 * jax.random.normal(jax.random.key(0), (5, 3, 5))
     w = ends(tasks.tied_autoencoder(LAM, 3), starts, 60.0)
     projector = np.diag([1.0, 1.0, 1.0, 0.0, 0.0])

@@ -1,7 +1,7 @@
 """Tied weights: `Graph(shared=, frozen=)`, networks, training, rules, conserved quantities.
 
-Known answers: the key `tied` of reference_beyond.json (BEYOND 9.1, 9.5); gradients of the same
-network with all edges independent, summed over the uses of each array; laws of BEYOND 9.5 along
+Known answers: the key `tied` of reference_beyond.json (theory#ties); gradients of the same
+network with all edges independent, summed over the uses of each array; laws of theory#ties along
 flows, with signs and counts that are wrong as controls.
 """
 
@@ -200,7 +200,7 @@ class TestNetwork:
 
 
 def gated_dag(seed: int) -> tuple[Graph, GatedNetwork, GatedData]:
-    """BEYOND 9.1: two inputs, four hidden nodes, two outputs; three uses of B, one frozen edge."""
+    """Two inputs, four hidden nodes, two outputs; three uses of B, one frozen edge."""
     rng = np.random.default_rng(seed)
     p, q = rng.integers(2, 5, size=2)
     nodes = {"x1": p, "x2": q, "h1": q, "h2": p, "h3": q, "h4": p, "y1": p, "y2": q}

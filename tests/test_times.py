@@ -1,7 +1,6 @@
 """``time_to``: crossings from closed forms and from ODEs, their derivatives, and what fools them.
 
-Systems: chain mode (half times from 1e-3 to 1e-30), XoR and its margin (tests/README). PITFALLS 1,
-3 and 4.
+Systems: chain mode (half times from 1e-3 to 1e-30), XoR and its margin (tests/README).
 """
 
 import diffrax
@@ -166,7 +165,7 @@ def test_float32_curve_is_solved_to_its_own_rounding():
 
 @pytest.mark.parametrize("a0", [1e-3, 1e-14, 1e-30])
 def test_ode_half_times_from_any_plateau_at_default_tolerances(a0):
-    """PITFALLS 1: with an absolute tolerance above a0 this is late by up to 25 %."""
+    """With an absolute tolerance above a0 this is late by up to 25 %."""
     level = S / D / 2
     got = flow_time(level, a0, S, D)
     wanted = exact.linear_mode_time(level, S, D, a0)
@@ -175,7 +174,7 @@ def test_ode_half_times_from_any_plateau_at_default_tolerances(a0):
 
 
 def test_ode_derivatives_in_everything():
-    """PITFALLS 4: a boolean event would give 0."""
+    """A boolean event would give 0."""
     every, args = (0, 1, 2, 3), (1.0, 1e-9, S, D)
     theirs = jax.grad(inverse, every)(*args)
     got = jax.grad(lambda *x: flow_time(*x).time, every)(*args)
@@ -291,7 +290,7 @@ def test_float32_ode_with_and_without_x64(plain_python):
 
 
 def test_until_learned_is_not_fooled_by_the_plateau_nor_by_a_slow_mode():
-    """PITFALLS 3: s0 = 1e-9 (a steady state at t = 0) and strengths 100 and 1."""
+    """Start s0 = 1e-9 (a steady state at t = 0) and strengths 100 and 1."""
     s, d = jnp.array([100.0, 1.0]), jnp.ones(2)
 
     def run(event):

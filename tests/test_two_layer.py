@@ -109,7 +109,7 @@ def test_saddle_is_not_left_by_rounding():
 
 @pytest.mark.slow
 def test_gradients_survive_repeated_singular_values(key):
-    """PITFALLS 5: Sigma = identity is the worst case for a derivative through an SVD."""
+    """Sigma = identity is the worst case for a derivative through an SVD."""
     w1, w2 = balanced(key, (3, 4, 3), 0.0, scale=0.1)
     direction = jax.random.normal(jax.random.fold_in(key, 2), (3, 3))
 

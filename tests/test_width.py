@@ -1,4 +1,4 @@
-"""The exact small network behind a wide one (BEYOND 8).
+"""The exact small network behind a wide one (theory#width).
 
 Wide networks are trained by plain NumPy (`width_systems`), small ones by that or by the package.
 """

@@ -18,6 +18,8 @@ from typing import Any
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "gdln_jax"
@@ -150,13 +152,36 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return re.sub(r"\]\(\.\./notebooks/(\w+)\.ipynb\)", r"](notebooks/\1.md)", markdown)
 
 
-def on_page_content(content: str, **_: Any) -> str:
-    r"""Formulas become MathML, which browsers show without a script."""
+def on_page_content(content: str, page: Page, **_: Any) -> str:
+    r"""Formulas become MathML, which browsers show without a script; citations become links."""
     for begin, end, display in ((r"\(", r"\)", "inline"), (r"\[", r"\]", "block")):
         content = re.sub(
             rf'<(span|div) class="arithmatex">{re.escape(begin)}(.*?){re.escape(end)}</\1>',
-            lambda found, display=display: convert(html.unescape(found[2]), display=display),
+            lambda found, display=display: _formula(html.unescape(found[2]), display),
             content,
             flags=re.DOTALL,
         )
-    return content
+    return _cited(content, page.url)
+
+
+def _formula(tex: str, display: str) -> str:
+    """A formula as MathML; one on a line of its own scrolls where the page is narrow."""
+    mathml = convert(tex, display=display)
+    return f'<div style="overflow: auto hidden">{mathml}</div>' if display == "block" else mathml
+
+
+def _cited(content: str, url: str) -> str:
+    """`theory#certificate` leads to its section, and E4 to its line of the errata."""
+    if url == "errata/":
+        return re.sub(r"<td>E(\d+)</td>", r'<td id="e\1">E\1</td>', content)
+
+    def link(found: re.Match[str]) -> str:
+        page, anchor = ("theory/", found[1]) if found[1] else ("errata/", f"e{found[2]}")
+        return f'<a href="{get_relative_url(page, url)}#{anchor}">{found[0]}</a>'
+
+    # Text alternates with tags, and with elements that stay as they are.
+    parts = re.split(r"(<(code|pre|a|h\d|math|style)\b.*?</\2>|<[^>]*>)", content, flags=re.DOTALL)
+    del parts[2::3]  # the inner group, the name of the element
+    cited = r"\btheory#([\w-]+)|\bE(\d{1,2})\b(?!\s*=)"
+    parts[::2] = [re.sub(cited, link, text) for text in parts[::2]]
+    return "".join(parts)

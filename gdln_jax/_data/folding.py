@@ -1,4 +1,4 @@
-"""Real gates folded into the inputs: copies of nodes tied by shared parameters (BEYOND 9.6).
+"""Real gates folded into the inputs: copies of nodes with tied weights (theory#folded-gates).
 
 A network whose gates differ from example to example is one without such gates on more inputs: the
 products of the gates that follow a node on its ways to the outputs multiply its copies' inputs.

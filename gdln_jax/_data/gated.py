@@ -1,4 +1,4 @@
-"""Gated data: weighted examples that fix inputs, targets and every gate (SCIENCE 1).
+"""Gated data: weighted examples that fix inputs, targets and every gate (theory#conventions).
 
 `GatedData` is a pytree of arrays. `patterns()` finds the distinct gate vectors and `compress()`
 replaces the examples of each by a few weighted pseudo-examples with the same second moments,
@@ -56,7 +56,7 @@ class GatedData(SeveralArrays, eqx.Module):
         targets: output node -> array (n, |v|). Data without targets are for predictions,
             `net(data)`; losses, training and reductions refuse them.
         node_gates: hidden or output node -> array (n,) of real gates; missing ones are 1. An input
-            node has no node gate (SCIENCE, E2): gate the edges that leave it.
+            node has no node gate (E2): gate the edges that leave it.
         edge_gates: edge -> array (n,) of real gates; missing ones are 1.
         weights: array (n,) of non-negative example weights; they are scaled to sum 1. Default 1/n
             each.
@@ -163,7 +163,7 @@ class GatedData(SeveralArrays, eqx.Module):
         r"""Make pseudo-examples with given second moments: population data, without sampling.
 
         Squared error sees of the examples of one gate pattern only $\langle x x^T \rangle$,
-        $\langle y x^T \rangle$ and $\langle y y^T \rangle$ (BEYOND 9.6); here at most |x|+|y|
+        $\langle y x^T \rangle$ and $\langle y y^T \rangle$ (theory#moments); here at most |x|+|y|
         examples have them.
 
         Args:

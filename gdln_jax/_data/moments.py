@@ -1,4 +1,4 @@
-"""Pseudo-examples from second moments: all that squared error sees of data (BEYOND 9.6)."""
+"""Pseudo-examples from second moments: all that squared error sees of data (theory#moments)."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Losses (SCIENCE 1): weighted means over examples, summed over output nodes.
+"""Losses (theory#conventions): weighted means over examples, summed over output nodes.
 
 Each works for any model that maps data to `{output node: predictions}`.
 """
@@ -49,8 +49,9 @@ def predictive_coding(model: PyTree, data: GatedData | PackedData) -> Float[Arra
     r"""The energy of predictive coding at the activities that minimise it, for linear chains.
 
     $L = \frac12 \langle r^T S^{-1} r \rangle$ with the error $r = y - W_L \cdots W_1 x$ and $S = 1
-    + \sum_{l=2}^{L} (W_L \cdots W_l)(W_L \cdots W_l)^T$ (BEYOND 7.7; Innocenti et al. 2024). The
-    gradient of this loss is what predictive coding descends once its activities have settled.
+    + \sum_{l=2}^{L} (W_L \cdots W_l)(W_L \cdots W_l)^T$ (theory#predictive-coding; Innocenti et al.
+    2024). The gradient of this loss is what predictive coding descends once its activities have
+    settled.
 
     Args:
         model: a network whose graph is a chain, without parallel edges or skips.

@@ -62,7 +62,7 @@ def normal_component(
     `packed` should be in units of the nodes' sizes, so that a node measured in small units counts
     like the others. With `labels` (parameter,) the points are constant on classes, and the tangent
     space is that of all strengths. `fixed` are the frozen arrays; of tied edges the gradient is
-    that of the class, whose terms may cancel (BEYOND 9.2).
+    that of the class, whose terms may cancel (theory#tied-frames).
     """
     graph = packed.graph
     rng = np.random.default_rng(seed + 1)

@@ -1,7 +1,7 @@
 """Coarsest invariant partitions: edges that start equal and always receive equal gradients.
 
-An equitable partition is found by refinement (SCIENCE 3); group symmetry is not required and not
-looked for. Host code in NumPy.
+An equitable partition is found by refinement (theory#classes); group symmetry is not required and
+not looked for. Host code in NumPy.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Curvature of the full loss at an aligned point: along the manifold, normal to it, and in all.
 
-The Hessian maps the manifold to itself and its complement to itself (BEYOND 7.1), so each part has
-a spectrum of its own, whose ends Lanczos' method finds from products with vectors.
+The Hessian maps the manifold to itself and its complement to itself (theory#curvature), so each
+part has a spectrum of its own, whose ends Lanczos' method finds from products with vectors.
 """
 
 import math
@@ -292,7 +292,7 @@ def horizon(
     if kind != "sgd":
         raise ValueError(
             f"horizon is known for rules.sgd only, not for rules.{kind}: how other rules answer a "
-            "small normal perturbation depends on their state (BEYOND 7.5)."
+            "small normal perturbation depends on their state (theory#step-limits)."
         )
     if run.losses.ndim != 1 or not is_concrete((reduction, run)):
         raise ValueError("horizon takes one run whose values can be seen, not a batch.")

@@ -20,9 +20,9 @@ from gdln_jax._network.gated import GatedNetwork, check_network
 from gdln_jax._reduction.reduction import Reduction
 from gdln_jax._reduction.strengths import ModeStrengths
 
-# SCIENCE E14: of a ReLU layer only units that are active on an example pass it on; early on a
+# E14: of a ReLU layer only units that are active on an example pass it on; early on a
 # unit is active on two of the four XoR examples and grows at sqrt(2) s. An integral over three
-# standard normal variables (BEYOND 11.1), to the digits given.
+# standard normal variables (theory#initial-amplitude), to the digits given.
 RELU_KAPPA = 0.661699
 
 

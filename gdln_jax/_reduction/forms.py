@@ -2,8 +2,8 @@
 
 Rules of `gdln.rules` act on strengths as they are. Any other optimiser of optax is shown matrices:
 diag(b_e) of every edge, the matrices of a coupled reduction, or weights of full shape. A quotient
-has one row per class of |c| equal edges, where a rule must see the gradient of one edge (BEYOND
-7.6).
+has one row per class of |c| equal edges, where a rule must see the gradient of one edge
+(theory#rules-on-classes).
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The loss in aligned coordinates: l(b) = L(W(b)) with W_e = U_e diag(b_e) V_e^T (SCIENCE 3).
+"""The loss in aligned coordinates, l(b) = L(U_e diag(b_e) V_e^T) (theory#reduction).
 
 `ModeStrengths` holds the b_e, `ModeData` the data as the modes see them. Evaluating l costs
 O(modes x active edges), without paths; where modes do not meet in the loss the examples of a

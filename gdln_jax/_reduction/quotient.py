@@ -1,4 +1,4 @@
-r"""Quotient by symmetry: one variable per class of edges that move together (SCIENCE 3).
+r"""Quotient by symmetry: one variable per class of edges that move together (theory#classes).
 
 Edges that start equal and always receive equal gradients share one variable, which obeys
 $\tau |c| \dot x_c = -\partial l/\partial x_c$. Every rate factor of the papers is such a
@@ -48,7 +48,7 @@ class Quotient(Result, SeveralArrays, eqx.Module):
     - `rates`: 1/|class|, in the same order: tau dx_c/dt = -rates[c] dl/dx_c. With time constants
       by edge, `tau` (class,), those of the classes divide them.
     - `labels`: the class of each parameter, in the order of the graph's stores (without ties, of
-      each edge, by bundle); `rates` counts arrays, not the edges that use them (BEYOND 9.6).
+      each edge, by bundle); `rates` counts arrays, not the edges that use them (theory#classes).
     - `x0`: (class, mode) strengths at the start; `fits`: 0 where a mode does not fit through.
     """
 
@@ -184,7 +184,7 @@ class Quotient(Result, SeveralArrays, eqx.Module):
         throw: bool = True,
         progress: Progress = True,
     ) -> ReducedTrajectory:
-        """Train on one variable per class, as the full network trains (BEYOND 7.6).
+        """Train on one variable per class, as the full network trains (theory#rules-on-classes).
 
         A rule sees the gradient of one edge, and its norms over edges count every member. An
         optimiser of optax is given sqrt(|class|) x, for which norms over all parameters are right;

@@ -1,4 +1,4 @@
-"""Finding and certifying a reduction (N Eq. 7-10, SCIENCE 3): what `gdln_jax.reduce` does.
+"""Finding and certifying a reduction (N Eq. 7-10; theory#certificate): `gdln_jax.reduce`.
 
 The reduction is exact if the full velocity has no component off the aligned manifold; that is
 measured here, not assumed.
@@ -92,7 +92,7 @@ def reduce(
             them; columns may be 0.
 
     With tied edges there is one b for each parameter, and the certificate is that of the class
-    gradient, whose terms may cancel where no edge alone is exact (BEYOND 9.2).
+    gradient, whose terms may cancel where no edge alone is exact (theory#tied-frames).
 
     Raises:
         InexactReductionError: a residual above `tol`; it names the worst statistics and remedies,

@@ -1,4 +1,4 @@
-r"""The reduction: the loss in aligned coordinates, with a certificate (N Eq. 7-10, SCIENCE 3).
+r"""The reduction: the loss in aligned coordinates, with a certificate (theory#reduction).
 
 On the manifold $W_e = U_e \,\mathrm{diag}(b_e) V_e^T$ gradient flow is $\tau \dot b_e =
 -\partial l / \partial b_e$ with $l(b) = L(W(b))$. That is exact if the full velocity has no
@@ -480,7 +480,7 @@ class Reduction(Result, SeveralArrays, eqx.Module):
         throw: bool = True,
         progress: Progress = True,
     ) -> ReducedTrajectory:
-        """Train in aligned coordinates: what the full network does, at any step size (BEYOND 7).
+        """Train in aligned coordinates, as the full network, at any step size (theory#optimisers).
 
         One compiled scan; it may be mapped over `b0` and over rates of rules that are made inside
         the mapped function, and differentiated. The polar factor's derivative by b is 0.
@@ -548,7 +548,7 @@ class Reduction(Result, SeveralArrays, eqx.Module):
         return sharpness(self, b, part=part, smallest=smallest)
 
     def max_step(self, b: StrengthsLike, rule: Rule) -> Float[Array, ""]:
-        """Return the rate above which `rule` amplifies rounding at `b` (BEYOND 7.5).
+        """Return the rate above which `rule` amplifies rounding at `b` (theory#step-limits).
 
         2/lambda with the largest curvature lambda of the full Hessian, for momentum and decay its
         kin. For `shampoo` a rate that is small enough, from eps alone. For rules that divide by the
@@ -568,7 +568,7 @@ class Reduction(Result, SeveralArrays, eqx.Module):
         """Return the step at which rounding is expected to have left the manifold by `tol`.
 
         An indicator, not a bound: it multiplies the growth of normal perturbations step by step and
-        ignores how their directions turn (BEYOND 7.5). Between saved steps curvature is
+        ignores how their directions turn (theory#step-limits). Between saved steps curvature is
         interpolated.
 
         Args:

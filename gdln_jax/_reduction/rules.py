@@ -1,8 +1,8 @@
 """The certificate of an optimiser: whether training in aligned coordinates is training the network.
 
-Two residuals (BEYOND 7.3): the share of an update outside the manifold, and the distance of the
-update to that of the same optimiser on reduced weights. Both at random points of the manifold in
-randomly turned hidden frames: in coordinate frames Adam would pass.
+Two residuals (theory#optimisers): the share of an update outside the manifold, and the distance of
+the update to that of the same optimiser on reduced weights. Both at random points of the manifold
+in randomly turned hidden frames: in coordinate frames Adam would pass.
 """
 
 import dataclasses

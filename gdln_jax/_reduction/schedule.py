@@ -1,4 +1,4 @@
-r"""Reductions of data that change: frames shared by all phases, exact switches (BEYOND 12.1).
+r"""Reductions of data that change: frames shared by all phases, exact switches (theory#sequences).
 
 One set of frames must certify in every phase. b(t) is continuous, and its velocity jumps at a
 switch, so that each phase is solved by itself, over its own time from 0 to 1.

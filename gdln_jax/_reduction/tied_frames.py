@@ -1,4 +1,4 @@
-"""Frames under tied and frozen weights: one pair (U, V) for each parameter (BEYOND 9.2-9.4).
+"""Frames under tied and frozen weights: one pair (U, V) for each parameter (theory#tied-frames).
 
 The two sides of every array, and the ends of frozen edges, are united wherever they meet at a
 hidden node. What is united has one frame. Ends at inputs and outputs are *ports*, which bring the

@@ -1,4 +1,4 @@
-"""Discrete training in aligned coordinates: any exact optimiser, at any step size (BEYOND 7)."""
+"""Discrete training in aligned coordinates, exact at any step size (theory#optimisers)."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable

@@ -1,4 +1,4 @@
-"""The events of one block, from saddle to saddle (BEYOND 10.2)."""
+"""The events of one block, from saddle to saddle (theory#saddles)."""
 
 import math
 from collections.abc import Iterator

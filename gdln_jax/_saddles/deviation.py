@@ -1,6 +1,6 @@
 r"""Graded deviation from a saddle: terms $\varepsilon^{a_k} v_k$, and what a stage does to them.
 
-BEYOND 10.1-10.2. While a winner grows for a time $\theta \ln(1/\varepsilon) + s$, a term in an
+theory#saddles. While a winner grows for a time $\theta \ln(1/\varepsilon) + s$, a term in an
 eigenspace of rate mu becomes $\varepsilon^{a - \mu\theta} e^{\mu s} v$.
 """
 
@@ -139,7 +139,7 @@ def pieces(terms: Sequence[Term], modes: Spectrum, taken: Sequence[Vector] = ())
 
 
 def forced(block: Block, x: Vector, modes: Spectrum, small: list[Piece]) -> list[Piece]:
-    """Pieces of second and third order that small ones force (BEYOND 10.2, step 4).
+    """Pieces of second and third order that small ones force (theory#saddles).
 
     y grows with the sum of the rates of those that force it, and minus its projections with the
     rates of their eigenspaces. The third order is left out beyond 16 pieces.

@@ -1,4 +1,4 @@
-"""Orbits from one critical point to the next, and deviations carried along (BEYOND 10.2, step 6).
+"""Orbits from one critical point to the next, and deviations carried along (theory#saddles).
 
 The orbit is integrated alone, by LSODA with the Hessian, which turns implicit where it is stiff.
 Deviations follow its variational equation, by a Magnus integrator of fourth order on stored steps.

@@ -1,4 +1,4 @@
-r"""Power stages: the leading form of the loss in edges that are 0, and its blow-up (BEYOND 10.1).
+r"""Power stages: the leading form of the loss, and its blow-up (theory#power-stages).
 
 With P homogeneous of degree k the flow $\dot\zeta = -P'(\zeta)$ from the deviation blows up at a
 time T*, so that the stage takes $T^* \varepsilon^{-a (k-2)}$.

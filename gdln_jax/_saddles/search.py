@@ -25,7 +25,7 @@ def saddles(
     max_events: int = 100,
     tol: float = 1e-8,
 ) -> Staircase:
-    r"""Find order, times and plateaus of learning from b(0) = eps c as eps goes to 0 (BEYOND 10).
+    r"""Find order, times and plateaus of learning from b(0) = eps c, eps -> 0 (theory#saddles).
 
     Learning goes from saddle to saddle (Jacot et al. 2021, Pesme and Flammarion 2023). The time of
     each event is $\theta \ln(1/\varepsilon) + \kappa$, or $T^* \varepsilon^{-p}$ where strengths

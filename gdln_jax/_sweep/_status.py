@@ -1,8 +1,8 @@
 """What became of each point: a code with its meaning, never an exception for the whole grid.
 
 fn reports by returning an integer named `status` (a `Trajectory` has one) or the `result` of a
-diffrax or optimistix solve. What it reports as failed is set to NaN where it is a plausible number
-(PITFALLS 7); what is not finite without a report is recorded, and left as it is.
+diffrax or optimistix solve. What it reports as failed is set to NaN where it is a plausible number;
+what is not finite without a report is recorded, and left as it is.
 """
 
 import equinox as eqx

@@ -1,4 +1,4 @@
-"""The smallest spaces R_v that hold all activities and errors of a run (BEYOND 8.2).
+"""The smallest spaces R_v that hold all activities and errors of a run (theory#width).
 
 Host code in float64: directions are mapped through every live edge, forward by W and backward by
 W^T, until nothing new appears. Products with float32 weights stay in float32 where the tolerance

@@ -1,4 +1,4 @@
-"""`draw_width`: a random wide start, drawn directly in the small spaces (BEYOND 8.6).
+"""`draw_width`: a random wide start, drawn directly in the small spaces (theory#wide-starts).
 
 A block of r columns of a random N-row matrix enters only through its triangular factor, whose law
 is known (Bartlett), so that no array has the wide width.

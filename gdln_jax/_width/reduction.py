@@ -31,7 +31,7 @@ Run = Callable[[GatedNetwork, Data], Array | np.ndarray]
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class WidthReduction(Result):
-    r"""A small network that stands for a wide one, exactly if `closed` (BEYOND 8.1).
+    r"""A small network that stands for a wide one, exactly if `closed` (theory#width).
 
     Gradient flow and gradient descent of the wide network stay of the form
     $W_e(t) = R_t w_e(t) R_s^T + c(t) [W_e(0) - P_t W_e(0) P_s]$ with $P = R R^T$, where w_e(t) is

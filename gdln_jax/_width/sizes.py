@@ -1,4 +1,4 @@
-"""Sizes of the spaces by formula (BEYOND 8.3), and the edge or cycle where they do not close."""
+"""Sizes of the spaces by formula (theory#sizes), and the edge or cycle where they do not close."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple

@@ -3,8 +3,8 @@
 A learner scales its rate by an effort g(t) >= 0, tau db/dt = -g dl/db, and minimises the integral
 of l + (beta/2) g^2 over a given time T (Carrasco-Davis, Masis and Saxe 2024, without discount). As
 effort changes time alone, (beta/2) g(t)^2 = l(t) - l(T) along every extremal, for any network
-(BEYOND 12.3). `extremals`, `folds` and `jumps` follow from it; `law_residual` holds it against any
-run. `optimise` is for what has no law: rates per edge, gates, mixtures of tasks.
+(theory#effort). `extremals`, `folds` and `jumps` follow from it; `law_residual` holds it against
+any run. `optimise` is for what has no law: rates per edge, gates, mixtures of tasks.
 """
 
 from gdln_jax._checks import namespace as _namespace

@@ -87,7 +87,7 @@ def extremals(
 ) -> tuple[Extremal, ...]:
     """Return all extremals of int_0^T [l + (beta/2) g^2] dt over efforts g(t), ascending in spent.
 
-    Under an effort tau db/dt = -g dl/db. Along an extremal (beta/2) g^2 = l - l(T) (BEYOND 12.3),
+    Under an effort tau db/dt = -g dl/db. Along an extremal (beta/2) g^2 = l - l(T) (theory#effort),
     so that one number labels it: what it spends. Host code.
 
     Args:

@@ -1,8 +1,8 @@
 """The loss along gradient flow without control, tabulated once, and time as an effort spends it.
 
 With S the effort that is spent, an extremal is the free flow up to S at another speed, and takes
-T(S) = int_0^S sqrt(beta/2) du / sqrt(l(u) - l(S)) (BEYOND 12.3). The fall q = -dl/du > 0 is kept as
-polynomials on panels, so that l(u) - l(S) is a sum of positive terms.
+T(S) = int_0^S sqrt(beta/2) du / sqrt(l(u) - l(S)) (theory#effort). The fall q = -dl/du > 0 is kept
+as polynomials on panels, so that l(u) - l(S) is a sum of positive terms.
 """
 
 from typing import NamedTuple

@@ -1,11 +1,10 @@
-"""Closed forms: learning curves that need no simulation (SCIENCE 4; N and H with their errata).
+"""Closed forms: learning curves that need no simulation (theory#closed-forms).
 
 All functions broadcast over arrays and can be jitted, vmapped and differentiated in every real
 argument; they are finite at t = 0, at t = inf and wherever two formulas meet. Time is in the units
-of tau, with the mean loss of SCIENCE 1: t = tau * learning rate * step. A known tau that is not
-finite and above 0 is refused with a ValueError. Imports no other answer
-(flow, training, reduction), so that agreement with them is a test. `rnn_minimum` alone is host
-code.
+of tau, with the mean loss of theory#conventions: t = tau * learning rate * step. A known tau that
+is not finite and above 0 is refused with a ValueError. Imports no other answer (flow, training,
+reduction), so that agreement with them is a test. `rnn_minimum` alone is host code.
 """
 
 from gdln_jax._checks import namespace as _namespace

@@ -4,7 +4,7 @@ Inputs have covariance Lambda, tasks covariance Omega that commutes with it, lab
 variance $\sigma^2$. A head of rank 1 on component m has strength $b$ in each of its three factors,
 $\tau \dot b = b^2 (S - D b^3)$ with $S = \lambda^2 \omega$, $D = \Gamma \lambda$ and the fourth
 moments in $\Gamma = (1 + 1/N) \lambda^2 \omega + (T + \sigma^2) \lambda / N$, $T = \sum \lambda
-\omega$, for N examples in context (BEYOND 9.7).
+\omega$, for N examples in context (theory#attention).
 """
 
 import jax
@@ -25,7 +25,7 @@ def attention_moments(
 ) -> tuple[Float[Array, "... component"], Float[Array, "... component"], Float[Array, "..."]]:
     r"""Return S and D of every component, and the loss of a network that predicts 0.
 
-    $S = \lambda^2 \omega$, $D = \Gamma \lambda$ and $L(0) = (T + \sigma^2)/2$ (BEYOND 9.7).
+    $S = \lambda^2 \omega$, $D = \Gamma \lambda$ and $L(0) = (T + \sigma^2)/2$ (theory#attention).
 
     Args:
         lam: variances of the inputs along the components.
@@ -65,8 +65,8 @@ def attention_plateaus(
     r"""Return the losses after 0, 1, ... components, those with large S first.
 
     $L_m = L(0) - \sum_{j \le m} S_j^2 / (2 D_j)$, which is $\lambda^3 \omega^2/(2 \Gamma)$ a
-    component (BEYOND 9.7). From small weights they are learned in the order of S. Arguments as in
-    `attention_moments`.
+    component (theory#attention). From small weights they are learned in the order of S. Arguments
+    as in `attention_moments`.
     """
     s, d, first = attention_moments(lam, context, tasks, noise)
     s = jnp.broadcast_to(s, d.shape)
@@ -82,8 +82,8 @@ def attention_time(
     r"""Return the time at which one aligned head is at strength b.
 
     The inverse of $\tau \dot b = b^2 (s - d b^3)$: $t = \tau [F(b) - F(b_0)]$ with $F(x) = -1/(s x)
-    + Q(x/r)/(s r)$, $r = (s/d)^{1/3}$ and $Q(u) = \int_0^u v/(1 - v^3) dv$ (BEYOND 9.7). From small
-    b0 it is near $\tau/(s b_0)$. Broadcasts; differentiable in every argument.
+    + Q(x/r)/(s r)$, $r = (s/d)^{1/3}$ and $Q(u) = \int_0^u v/(1 - v^3) dv$ (theory#attention). From
+    small b0 it is near $\tau/(s b_0)$. Broadcasts; differentiable in every argument.
 
     Args:
         b: strength of each of the three factors, whose product is b^3.
@@ -136,7 +136,7 @@ def attention_merged(
     r"""Return the loss L(t) of attention with merged key and query, for white inputs and tasks.
 
     A two-layer network with one mode, $s = \lambda^2 \omega \sqrt d$ and variance $\Gamma \lambda$
-    (BEYOND 9.7): it learns all components in one drop. Broadcasts.
+    (theory#attention): it learns all components in one drop. Broadcasts.
 
     Args:
         t: time, in the units of ``tau``.

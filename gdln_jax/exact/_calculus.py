@@ -1,6 +1,6 @@
 """Elementary functions of the closed forms, written so that values and derivatives stay finite.
 
-A closed form that is right on paper is often NaN at 20 half times (PITFALLS 11), or has a value
+A closed form that is right on paper is often NaN at 20 half times, or has a value
 but no derivative where two formulas meet (s = 0, C = 0). Everything of that kind is dealt with
 here once, so that the modules beside this one are plain algebra. `race` shares the quadrature and
 the roots.

@@ -1,7 +1,8 @@
 r"""One mode of a deep linear chain: learning curve at any depth, folds under decay, curvature.
 
-BEYOND 7.4, 7.7. A mode has strength s in Sigma^yx and input variance d; the product of its L
-weights is a, its loss d/2 (a - s/d)^2. A balanced chain obeys tau a' = L a^(2 - 2/L) (s - d a).
+A mode has strength s in Sigma^yx and input variance d; the product of its L weights is a, its loss
+d/2 (a - s/d)^2. A balanced chain obeys tau a' = L a^(2 - 2/L) (s - d a) (theory#chains,
+theory#curvature).
 """
 
 import functools
@@ -22,7 +23,7 @@ from gdln_jax.exact._modes import linear_mode
 def chain_mode_time(
     a: ArrayLike, s: ArrayLike, d: ArrayLike, a0: ArrayLike, depth: int, tau: ArrayLike = 1.0
 ) -> Float[Array, "..."]:
-    r"""Time at which a balanced chain of `depth` layers has the mode at `a` (BEYOND 7.7).
+    r"""Time at which a balanced chain of `depth` layers has the mode at `a` (theory#chains).
 
     With $p = s/d$ and $y = (a/p)^{1/L}$ it is $\tau p^{2/L-1}/s$ times the change of $y^{2-L}/(2-L)
     + F_L(y)$ (for L = 2: $\ln y + F_2(y)$), $F_L = \int z/(1 - z^L)$ in logarithms of $1 - y/w_k$,
@@ -176,7 +177,7 @@ def chain_sharpness(
     """Eigenvalues of the Hessian of an aligned chain: on the manifold, and normal to it.
 
     The Hessian falls into one block per mode (reduced), and one per pair of directions of the nodes
-    (normal; BEYOND 7.4). A direction is a mode, or an empty one that carries none.
+    (normal; theory#curvature). A direction is a mode, or an empty one that carries none.
 
     Args:
         b: strengths (layer, mode), first layer first.

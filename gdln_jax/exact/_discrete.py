@@ -1,4 +1,4 @@
-r"""Closed forms of discrete training, and of optimisers that are not descent (BEYOND 7.7, 7.8).
+r"""Closed forms of discrete training, and of other optimisers than descent (theory#discrete-time).
 
 A mode has strength s, input variance d, target p = s/d and loss d/2 (prod b - p)^2.
 """
@@ -199,8 +199,8 @@ def pathway_race(
     r"""Outcome of the race of balanced pathways that feed one mode under gradient flow.
 
     Each has $\tau \dot u_q = \kappa_q u_q^{L-1} (s - d \sum_q u_q^L)$, with kappa the geometric
-    mean of the rate factors of its layers (BEYOND 7.8). In the clock dTheta = (s - d sum u^L)
-    dt/tau each grows by itself; the race ends where sum u^L = s/d.
+    mean of the rate factors of its layers (theory#shared-pathways). In the clock dTheta = (s - d
+    sum u^L) dt/tau each grows by itself; the race ends where sum u^L = s/d.
 
     Args:
         kappa: rate factor of each pathway, (..., path), above 0.

@@ -1,4 +1,4 @@
-r"""Times at which two modalities are learned, by where their pathways fuse (BEYOND 10.4).
+r"""Times at which two modalities are learned, by where their pathways fuse (theory#fusion).
 
 Zhang, Latham and Saxe 2024 (arXiv 2312.00935), with the sign flip corrected: where what is left of
 B, s_B - s_A d_AB/d_A, has the sign opposite to s_B, the direction that is needed next decays while

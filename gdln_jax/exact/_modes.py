@@ -1,7 +1,7 @@
 """One mode of a network with one hidden layer: balanced, unbalanced, and between contexts.
 
-N Eq. 20-23 and H Eq. 7 (the logistic), H App. F-G (contexts, in the form of E17), and the
-unbalanced mode of SCIENCE 6. A mode (s, d) is a strength s of Sigma^yx and the variance d of
+N Eq. 21-23 and H Eq. 7 (the logistic), H App. F-G (contexts, in the form of E17), and the
+unbalanced mode (theory#one-mode). A mode (s, d) is a strength s of Sigma^yx and the variance d of
 Sigma^x in the same frame; its product of weights a obeys tau a' = 2 a (s - d a) if balanced.
 """
 
@@ -48,8 +48,8 @@ def linear_mode(
 ) -> Float[Array, "..."]:
     """Return the strength a(t) of one mode of a balanced linear network with one hidden layer.
 
-    ``a(t) = (s/d) / (1 - (1 - s/(d a0)) exp(-2 s t/tau))`` (H Eq. 7; N Eq. 20), the solution of
-    ``tau a' = 2 |a| (s - d a)``. Mean loss (SCIENCE 1): t = tau * learning rate * step.
+    ``a(t) = (s/d) / (1 - (1 - s/(d a0)) exp(-2 s t/tau))`` (N Eq. 21; H Eq. 7), the solution of
+    ``tau a' = 2 |a| (s - d a)``. Mean loss (theory#conventions): t = tau * learning rate * step.
 
     All arguments are broadcast against each other and may be differentiated.
 
@@ -76,7 +76,7 @@ def linear_mode_time(
 ) -> Float[Array, "..."]:
     """Return the time at which ``linear_mode`` is at ``a``: its exact inverse.
 
-    ``t = tau/(2 s) ln[a (s - d a0) / (a0 (s - d a))]`` (H Eq. 6; E21: it depends on d as well).
+    ``t = tau/(2 s) ln[a (s - d a0) / (a0 (s - d a))]`` (H App. A.1; E21: it depends on d as well).
     Broadcasts; differentiable in every argument.
 
     Returns:
@@ -123,7 +123,7 @@ def context_mode(
         t: time, in the units of ``tau``.
         s: strength of the mode in the Sigma^yx of one pathway, after the common pathway's fit.
         d: variance of the pathway's input along the mode.
-        b0: B(0). It is not free: the modes grow on the common target first (SCIENCE 6).
+        b0: B(0). It is not free: the modes grow on the common target first (theory#head-start).
         num_contexts: C >= 2 (a real number, differentiable).
         tau: time constant. H's summed loss and this package's mean loss differ by the number of
             examples: divide its S and D by it, or multiply its times.
@@ -187,7 +187,7 @@ def unbalanced_mode(
 ) -> Float[Array, "..."]:
     """Return w(t) = w1 w2 of one mode whose two layers start at any w1(0), w2(0).
 
-    ``tau w' = sqrt(c^2 + 4 w^2) (s - w d)`` with c = w2^2 - w1^2 conserved (SCIENCE 6). In
+    ``tau w' = sqrt(c^2 + 4 w^2) (s - w d)`` with c = w2^2 - w1^2 conserved (theory#one-mode). In
     P = (w1 + w2)^2 and Q = (w2 - w1)^2 this is one Riccati equation each, with 4 w = P - Q and
     P Q = c^2; both solutions are smooth through c = 0, where ``linear_mode`` is recovered.
     Broadcasts; differentiable in every argument.

@@ -1,4 +1,4 @@
-r"""Linear recurrent networks read at their last time, for inputs that are white (BEYOND 9.8).
+r"""Linear recurrent networks read at their last time, for white inputs (theory#recurrence).
 
 $h_t = W_h h_{t-1} + W_x x_t$, $y = W_y h_T$, with $\Sigma^{y x_t} = U\, \mathrm{diag}(s_t) V^T$. In
 aligned coordinates each mode is a pole b between an input strength a and a read-out c,
@@ -39,7 +39,8 @@ def rnn_loss(
 ) -> Float[Array, "..."]:
     r"""Return $l = \frac12 \sum_{m,t} (s_t - c\, a\, b^{T-t})^2$ of an aligned recurrent network.
 
-    The loss without what no strength can change (BEYOND 9.8). Differentiable in every argument.
+    The loss without what no strength can change (theory#recurrence). Differentiable in every
+    argument.
 
     Args:
         strengths: $s_t$ (time, mode) of white inputs, the first input first.
@@ -69,8 +70,8 @@ def rnn_minimum(strengths: Float[Numbers, "time mode"]) -> RecurrentMinimum:
 
     At the best a c the loss is $\frac12 \sum_t s_t^2 - \frac12 g(b)$ with $g = (\sum_k s_{T-k}
     b^k)^2 / \sum_k b^{2k}$, which tends to $s_1^2$ for infinite b: there is a minimiser iff a
-    finite b reaches the largest value (BEYOND 9.8). Host code, outside of jit: it looks for all
-    stationary poles. Cost O(time) for each of 8,000 poles and a mode.
+    finite b reaches the largest value (theory#recurrence). Host code, outside of jit: it looks for
+    all stationary poles. Cost O(time) for each of 8,000 poles and a mode.
 
     Args:
         strengths: $s_t$ (time, mode) of white inputs, the first input first.

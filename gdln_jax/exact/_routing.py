@@ -2,9 +2,9 @@
 
 Both are the flow ``tau x' = (1/M) (x^2 + C) (s - x (x^2 + C) d/M)`` of x = B2, which separates:
 the time is a closed form of x. It is inverted by bracketing, and its derivatives, of every order
-and in all of s, d, b0, M, C, t and tau, come from the implicit function theorem. SCIENCE 4 states
-the time as a sum of complex logarithms over the five roots; here it is written with real functions
-that stay smooth where roots meet.
+and in all of s, d, b0, M, C, t and tau, come from the implicit function theorem. theory#routing
+states the time as a sum of complex logarithms over the five roots; here it is written with real
+functions that stay smooth where roots meet.
 """
 
 from typing import NamedTuple

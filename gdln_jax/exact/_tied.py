@@ -1,4 +1,4 @@
-r"""Tied linear autoencoders and linear self-supervised learning (BEYOND 9.9).
+r"""Tied linear autoencoders and linear self-supervised learning (theory#autoencoders).
 
 An autoencoder $W^T W x$ with one array W learns eigenvalue lambda of its input covariance as
 $a = b^2$, $\tau \dot a = 4 \lambda a (1 - a)$: twice the rate of two layers of their own. For white
@@ -20,7 +20,7 @@ def autoencoder_mode(
     r"""Return the strength a(t) = b^2 of one principal component of a tied linear autoencoder.
 
     $a(t) = 1 / (1 + (1/a_0 - 1) e^{-4 \lambda t/\tau})$, for the loss $\frac12 \langle \|x - W^T W
-    x\|^2 \rangle$ (BEYOND 9.9). Broadcasts; differentiable in every argument.
+    x\|^2 \rangle$ (theory#autoencoders). Broadcasts; differentiable in every argument.
 
     Args:
         t: time, in the units of ``tau``.
@@ -42,7 +42,7 @@ def ssl_mode(
 
     $\tau \dot a = \frac{4 \gamma}{k} a (1 - a)$ for the loss $\frac{1}{2k} \|1 - W \Gamma
     W^T\|^2$ of k outputs (linear Barlow Twins; Simon et al., ICML 2023, whose loss is 2 k times
-    this one; BEYOND 9.9). A negative gamma has a < 0, which decays to 0. Broadcasts.
+    this one; theory#autoencoders). A negative gamma has a < 0, which decays to 0. Broadcasts.
 
     Args:
         t: time, in the units of ``tau``.
@@ -64,8 +64,8 @@ def autoencoder_white(
 ) -> Float[Array, "*time width d"]:
     r"""Return W(t) of a tied linear autoencoder from any start, for covariance `lam` times 1.
 
-    $W(t) = (1 + (e - 1) W_0 W_0^T)^{-1/2} \sqrt e\, W_0$ with $e = e^{4 \lambda t/\tau}$ (BEYOND
-    9.9). For inputs that are not white no closed form is known.
+    $W(t) = (1 + (e - 1) W_0 W_0^T)^{-1/2} \sqrt e\, W_0$ with $e = e^{4 \lambda t/\tau}$
+    (theory#autoencoders). For inputs that are not white no closed form is known.
 
     Args:
         t: one time or several, in the units of ``tau``.
@@ -87,7 +87,7 @@ def ssl_white(
     r"""Return W(t) of linear self-supervised learning from any start, for Gamma = `gamma` times 1.
 
     As `autoencoder_white` with $\gamma W_0 W_0^T$ for $W_0 W_0^T$ and $e = e^{4 \gamma t/(k
-    \tau)}$, k the number of rows of W (BEYOND 9.9).
+    \tau)}$, k the number of rows of W (theory#autoencoders).
 
     Args:
         t: one time or several, in the units of ``tau``.

@@ -58,7 +58,8 @@ def two_layer_flow(
         t: times >= 0 of any shape, in the units of ``tau``.
         w1: first layer at t = 0, (hidden, in).
         w2: second layer at t = 0, (out, hidden).
-        sigma_yx: input-output correlation <y x^T>, (out, in): a mean over examples (SCIENCE 1).
+        sigma_yx: input-output correlation <y x^T>, (out, in): a mean over examples
+            (theory#conventions).
         tau: time constant.
         sigma_x: input correlation <x x^T>: the variance of each input, or a matrix, which must be
             that multiple of the identity.

@@ -1,4 +1,4 @@
-r"""Chains of any depth from any start, and the fusion of two modalities (BEYOND 10.3, 10.4).
+r"""Chains of any depth from any start (theory#chains), for the fusion of modalities too.
 
 A chain has strengths b_c, each m_c times in the product P and shared by g_c edges: its flow is
 $g_c \dot b_c = m_c (P/b_c)(s - d P)$, and $(g_c/m_c) b_c^2 - (g_e/m_e) b_e^2$ is conserved. Let j
@@ -118,7 +118,7 @@ def chain_time(
     sizes: Sequence[float | int] | None = None,
     tau: ArrayLike = 1.0,
 ) -> Float[Array, "..."]:
-    r"""Time at which a chain from any start b(0) has the given product (BEYOND 10.3).
+    r"""Time at which a chain from any start b(0) has the given product (theory#chains).
 
     $t = \tau \int db_j\, g_j / (m_j Q (s - d P))$ with $Q = P/b_j$, over the path of the smallest
     strength. Signs need no case: a wrong product falls to 0, b_j changes its sign, and it grows.

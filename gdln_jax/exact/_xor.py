@@ -76,7 +76,8 @@ def margin_loss(
     Args:
         t: time, in the units of ``tau``.
         delta: the margin Delta >= 0. At 0 linear gating learns nothing.
-        a0: a(0) of one pathway; about n sd^2/2 for n units with weights N(0, sd^2) (SCIENCE 6).
+        a0: a(0) of one pathway; about n sd^2/2 for n units with weights N(0, sd^2)
+            (theory#initial-amplitude).
         tau: time constant. Broadcasts; differentiable in every argument.
         gating: ``"linear"`` or ``"xor"``.
 
@@ -128,7 +129,7 @@ def margin_crossover(
     also contain a0: with equal a0 in every pathway XoR has a head start, because its target is
     smaller, and the crossover lies above sqrt(2/3), which it approaches like 1/ln(1/a0) as a0
     goes to 0. With equal total numbers of units an XoR pathway has half the units and a(0) = a0/2,
-    and the crossover is sqrt(2/3) exactly, for every a0 and level (SCIENCE 6).
+    and the crossover is sqrt(2/3) exactly, for every a0 and level (theory#xor).
 
     Args:
         a0: a(0) of a linearly gated pathway, > 0.

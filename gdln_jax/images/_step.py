@@ -108,7 +108,7 @@ def route_losses(
 
     `labels` are base labels and decoders in base order (rows `Transforms.outputs`); (n,) where all
     input domains see the same images, else (M, n). `loss` is `"mse"`, half the squared norm
-    (SCIENCE 1), or `"cross_entropy"`.
+    (theory#conventions), or `"cross_entropy"`.
     """
     h = net.after_first(a)
     if _whole(net, table):

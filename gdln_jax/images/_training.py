@@ -42,7 +42,7 @@ class Settings(Suggesting):
     """How images are trained.
 
     Attributes:
-        loss: `"mse"` (half the squared norm, SCIENCE 1) or `"cross_entropy"`.
+        loss: `"mse"` (half the squared norm, theory#conventions) or `"cross_entropy"`.
         batch_size: images per input domain and step ("per task": its K outputs share them).
         learning_rate: of SGD, momentum: heavy-ball, v <- momentum v + g, w <- w - rate v.
         steps: number of steps; `epochs` of n images are n // batch_size steps each.

@@ -1,4 +1,4 @@
-"""Which category in noisy data is learned as one: a block against its noise (BEYOND 12.6)."""
+"""Which category in noisy data is learned as one: a block against its noise (theory#coherence)."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-r"""What gradient flow conserves, and which hidden nodes have such a law (E8, BEYOND 9.5).
+r"""What gradient flow conserves, and which hidden nodes have such a law (E8; theory#conservation).
 
 The loss does not change under $W_e \to g_t W_e g_s^{-1}$ with g = 1 at inputs and outputs. Tied
 edges join the g of different nodes, a transposed use with the inverse transpose. A class of joined
@@ -71,7 +71,7 @@ class ConservedLaws(Sequence[Law]):
 
 
 def conserved_laws(graph: Graph) -> ConservedLaws:
-    r"""Return which matrices gradient flow conserves on a graph, for any gates (BEYOND 9.5).
+    r"""Return which matrices gradient flow conserves on a graph, for any gates (theory#ties).
 
     Without ties every hidden node has one, $\sum_{in} W W^T - \sum_{out} W^T W$ (E8). Ties join
     nodes: the law of a class of joined nodes sums $\pm P P^T$ or $\mp P^T P$ over the sides of

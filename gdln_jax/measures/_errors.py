@@ -1,6 +1,6 @@
 """Errors by route: trained routes against those never seen in training (N Sec. 4.1, Fig. 4h, 5c).
 
-All on the scale of SCIENCE 1: relative error ||y - h||^2 / ||y||^2, so that 1 is what a network
+All are relative errors ||y - h||^2 / ||y||^2, so that 1 is what a network
 that predicts zero gets, averaged over routes.
 """
 
@@ -20,7 +20,7 @@ from gdln_jax._network.gated import GatedNetwork, check_network
 
 
 def relative_error(target: ArrayLike, prediction: ArrayLike) -> Float[Array, ""]:
-    """Relative error ||target - prediction||_F^2 / ||target||_F^2 over all entries (SCIENCE 1).
+    """Return ||target - prediction||_F^2 / ||target||_F^2 over all entries (theory#conventions).
 
     For a target that is 0 everywhere ||prediction||_F^2 itself: 0 if the prediction is 0 too.
     """

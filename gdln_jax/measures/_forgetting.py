@@ -1,4 +1,4 @@
-"""Forgetting, transfer and savings of a run through a sequence of tasks (BEYOND 12.2)."""
+"""Forgetting, transfer and savings of a run through a sequence of tasks (theory#forgetting)."""
 
 from typing import ClassVar, NamedTuple
 

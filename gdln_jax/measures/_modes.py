@@ -1,7 +1,7 @@
 """Modes, read by projection on fixed frames: strengths and alignment.
 
 Not by the order of sorted singular values, whose labels swap at crossings, nor through an SVD,
-whose derivative is NaN at repeated singular values (PITFALLS 5); `singular_values` is to look at.
+whose derivative is NaN at repeated singular values; `singular_values` is to look at.
 """
 
 from typing import NamedTuple

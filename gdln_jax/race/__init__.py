@@ -3,8 +3,8 @@
 R (a third party's summary of N; N does not contain the equation) claims that pathway strengths
 follow a Lotka-Volterra law and that one of them takes all. `LotkaVolterra` is that equation with
 its exact solution, `Pathways` is what gradient flow really does, and the functions below give the
-curves and maps in which the two are compared (SCIENCE 5). `gdln reproduce claims` tests R's claims
-one by one; docs/claims.md has the verdicts and the errata.
+curves and maps in which the two are compared (theory#races). `gdln reproduce claims` tests R's
+claims one by one; docs/claims.md has the verdicts and the errata.
 """
 
 from gdln_jax._checks import namespace as _namespace

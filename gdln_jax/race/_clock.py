@@ -1,4 +1,4 @@
-"""Exact solution of races whose growth rates share one factor, by a rescaled time (SCIENCE 5).
+"""Exact solution of races whose growth rates share one factor, by a rescaled time (theory#races).
 
 Where every growth rate is multiplied by the same factor h, the pathways interact only through one
 rescaled time T(t), the clock, with dT/dt = h. Strengths are explicit functions of T, and T stops at

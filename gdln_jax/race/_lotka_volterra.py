@@ -1,7 +1,7 @@
 """R's race equation ds_m/dt = sigma_m s_m (1 - sum s^2/s_max^2) + E_m(t), solved exactly for E = 0.
 
 R is a third party's summary of N and adds this equation; N does not contain it. What follows from
-it is not what R says: see SCIENCE 5 and the class below.
+it is not what R says: see theory#races and the class below.
 """
 
 from collections.abc import Callable
@@ -155,7 +155,7 @@ class LotkaVolterra(Result, eqx.Module):
                 which shares nothing with the clock and checks it; "auto": the clock if drive is
                 None, else the ODE.
             rtol: relative tolerance of "ode" (default 1e-11, in float32 1e-5). The absolute one is
-                rtol times the smallest positive s0, so that plateaus are resolved (PITFALLS 1).
+                rtol times the smallest positive s0, so that plateaus are resolved.
             throw: raise where the ODE solver gives up. If False, the result is a `race.Solution`
                 with the strengths as `.values`, NaN from the time on that was not reached. Under
                 jit, vmap and grad nothing is ever raised, and NaN concern one member of a batch

@@ -2,8 +2,8 @@
 
 Pathway m has L weight layers of equal strength u_m (balanced, aligned) and adds a_m = u_m^L to the
 map. With S_m its correlation with the target and D_jm the one between pathways, the loss is
-constant - S.a + a.D.a/2, and tau du_m/dt = u_m^(L-1) (S_m - sum_j D_jm a_j) (SCIENCE 5). For L = 2
-that is a Lotka-Volterra system, linear in a; it is R's equation only if D is c S S^T.
+constant - S.a + a.D.a/2, and tau du_m/dt = u_m^(L-1) (S_m - sum_j D_jm a_j) (theory#races).
+For L = 2 that is a Lotka-Volterra system, linear in a; it is R's equation only if D is c S S^T.
 """
 
 import dataclasses
@@ -45,8 +45,8 @@ _LARGEST = {8: 1e30, 4: 1e8}  # cap on a in solver stages that overshoot; such s
 class Pathways(Result, eqx.Module):
     """Pathways with correlations S and D, L weight layers: da/dt = (L/tau) a^(2-2/L) (S - D a).
 
-    Exact for gradient flow of the loss of SCIENCE 1 (mean over examples, 1/2 squared norm) on
-    balanced, aligned, non-negative layer strengths u, a = u^L, with pathways that share no edge
+    Exact for gradient flow of the loss of theory#conventions (mean over examples, 1/2 squared norm)
+    on balanced, aligned, non-negative layer strengths u, a = u^L, with pathways that share no edge
     and one mode each of the same output. The loss is `offset` + a.D.a/2 - S.a.
 
     Args:
@@ -205,7 +205,7 @@ class Pathways(Result, eqx.Module):
         if singular:
             if a is None or start is None:
                 raise ValueError(
-                    "D is singular, so the limit depends on the start (SCIENCE 5: views that "
+                    "D is singular, so the limit depends on the start (views that "
                     "always occur together share the output by their head start): limit(a0)."
                 )
             if self.coincides_with_lotka_volterra(any_depth=True):

@@ -1,8 +1,8 @@
 """Times of predicted drops in a training whose clock and initial scale are not known.
 
-Predicted times are T ln(1/std) units of tau (BEYOND 11): in steps the drops come at T times one
-number, ln(1/std) over the time of a step. A loss curve gives this product and never either factor.
-The first drop gives it, and the second one says whether to believe it.
+Predicted times are T ln(1/std) units of tau (theory#drop-times): in steps the drops come at T times
+one number, ln(1/std) over the time of a step. A loss curve gives this product and never either
+factor. The first drop gives it, and the second one says whether to believe it.
 """
 
 from typing import NamedTuple

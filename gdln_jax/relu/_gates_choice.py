@@ -38,7 +38,7 @@ from gdln_jax.relu._gates_network import (
 )
 
 # A k is good enough if what a larger one would gain is below this share of what the whole range
-# gains. On the tasks of SCIENCE 6 the last module that is needed gains 6 % or more, and those
+# gains. On H's tasks the last module that is needed gains 6 % or more, and those
 # beyond it less than 0.5 %: any value between would do.
 _WORTH = 0.02
 # Records of gated networks, beside runs that were recorded at unequal intervals.

@@ -1,4 +1,4 @@
-r"""The initial value of a pathway that first grows on another one's target (SCIENCE 6; E16-E17).
+r"""The initial value of a pathway that first grows on another one's target (theory#head-start).
 
 While both pathways are small, the contextual ones of H grow on everything that correlates with
 their input, also on what the common pathway is about to learn. Their later modes inherit that head

@@ -1,9 +1,9 @@
-"""Optimisers that are exact on the aligned manifold at any step size (BEYOND 7).
+"""Optimisers that are exact on the aligned manifold at any step size (theory#optimisers).
 
 Each is an optax transformation: pass it to `gdln.train` on a `GatedNetwork`, or to
 `Reduction.train` on mode strengths. It acts on every weight matrix by itself and commutes with
 orthogonal changes of basis on both sides, which is why training in mode coordinates is the same
-as training the network (Theorem 2 of BEYOND 7.1).
+as training the network (theory#optimisers, 2).
 """
 
 from gdln_jax._checks import namespace as _namespace

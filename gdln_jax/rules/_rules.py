@@ -119,7 +119,7 @@ def muon(
 
     Returns:
         A `Rule`. Its update of a mode has the size of the rate whatever the gradient's: use rates
-        that fall to 0, or small ones (BEYOND 7.5).
+        that fall to 0, or small ones (theory#step-limits).
 
     Raises:
         ValueError: as `sgd`; for an unknown method.

@@ -1,7 +1,7 @@
 """Odd functions of singular values, for stacks of matrices and for the numbers of a diagonal.
 
-Each has two forms that agree (BEYOND 7.2): on matrices (..., |target|, |source|), U f(sigma) V^T;
-on strengths (..., mode), f(g) entry by entry with norms over the modes.
+Each has two forms that agree (theory#optimisers): on matrices (..., |target|, |source|), U f(sigma)
+V^T; on strengths (..., mode), f(g) entry by entry with norms over the modes.
 """
 
 import functools
@@ -47,7 +47,7 @@ def polar(g: Array, matrices: bool, cutoff: float) -> Array:
     """The partial isometry of the polar decomposition; singular values below the cut give 0.
 
     The cut is `cutoff` times the largest singular value of each matrix. A plain SVD would fill the
-    null space with an arbitrary basis, which is not equivariant (BEYOND 7.2).
+    null space with an arbitrary basis, which is not equivariant (theory#optimisers).
     """
     if matrices:
         return _partial_isometry(cutoff, g)

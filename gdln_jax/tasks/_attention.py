@@ -35,10 +35,10 @@ def linear_attention(
     r"""Regress in context by linear attention: predict w.x from N labelled examples of w.
 
     A context has examples $(x_n, y_n)$, $y_n = w^T x_n$ + noise, and a query x. With $\beta =
-    \frac1N \sum_n y_n x_n$ head h adds $v_h (k_h^T \beta)(q_h^T x)$ to the prediction (BEYOND
-    9.7), a path of three layers from each input node $X_i = \beta_i x$: the query $q_h$, shared by
-    all i, then $k_{hi}$, then $v_h$. Data are pseudo-examples with the moments of the population of
-    contexts: Gaussian inputs, tasks and noise.
+    \frac1N \sum_n y_n x_n$ head h adds $v_h (k_h^T \beta)(q_h^T x)$ to the prediction
+    (theory#attention), a path of three layers from each input node $X_i = \beta_i x$: the query
+    $q_h$, shared by all i, then $k_{hi}$, then $v_h$. Data are pseudo-examples with the moments of
+    the population of contexts: Gaussian inputs, tasks and noise.
 
     Heads of different components do not interact; heads of one component are a race of depth 3.
     Heads of rank above 1 have a reduction, but none by separate modes: they are refused.

@@ -76,7 +76,7 @@ def semantic_contexts(
 
     With equal structures and contextual pathways of one kind, on in m contexts each, `s` and `d`
     are strength and variance of their modes on the residual, with the signs and scale of
-    SCIENCE 6: nC s = sqrt(m (C-m)/C) sigma and nC d = m, sigma the singular values of the
+    theory#contexts: nC s = sqrt(m (C-m)/C) sigma and nC d = m, sigma the singular values of the
     centred hierarchy (sqrt7, sqrt3 twice, 1 four times for n = 8). For m = C-1, U_p^T U_j =
     -1/(C-1) on these modes and D(j,p)/D(p,p) = (C-2)/(C-1), so all B_p stay equal and
     tau dB/dt = 2 B (s - B d/(C-1)), whose solution is E17 (E16; H App. F-G print the wrong
@@ -87,7 +87,7 @@ def semantic_contexts(
     target first, and their mean over items meets several of the common pathway's modes
     (`reduce` measures 0.55 of the gradient off the frames for C = 3, 0.58 with different
     structures). H treats the two phases apart; that follows the joint network to 0.1 % of L(0)
-    only from the initial values of SCIENCE 6.
+    only from the initial values of theory#head-start.
 
     Raises:
         ValueError: for fewer than 2 contexts, a number of items that is no power of two, structures

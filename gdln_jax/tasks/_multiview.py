@@ -1,4 +1,4 @@
-"""Classes that can be recognised from several views, the data of R's claims (SCIENCE 5)."""
+"""Classes that can be recognised from several views, the data of R's claims (theory#races)."""
 
 import itertools
 
@@ -69,7 +69,7 @@ def multiview(
 
     with x_km what pathway m reads of class k, such that for one-hot targets each of the K modes
     of pathway m follows da_m/dt = 2 a_m (s_m - sum_j d_jm a_j), balanced, with one hidden layer
-    (SCIENCE 5). With soft labels s is multiplied by the singular values of `labels`, one per
+    (theory#races). With soft labels s is multiplied by the singular values of `labels`, one per
     mode. Views that always occur together (presence 1) give d_jm = K s_j s_m: the case in which
     this is R's equation. Orthogonal views of presence p: s_m = strength_m p_m / K, d_jm =
     strength_j strength_m p_j p_m / K for j != m, d_mm = strength_m^2 p_m / K.

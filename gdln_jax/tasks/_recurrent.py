@@ -35,9 +35,9 @@ def linear_rnn(
     trace nor compile time grows with T.
 
     With `strengths` the inputs are white over time and $\Sigma^{y x_t} = U\, \mathrm{diag}(s_t)
-    V^T$ with the same frames at all times; then the reduction is exact (BEYOND 9.8), and `exact`
-    has its loss (`rnn_loss`) and minimum (`rnn_minimum`). One mode has one pole there; the full
-    network may use several, where strengths are not geometric in time.
+    V^T$ with the same frames at all times; then the reduction is exact (theory#recurrence), and
+    `exact` has its loss (`rnn_loss`) and minimum (`rnn_minimum`). One mode has one pole there; the
+    full network may use several, where strengths are not geometric in time.
 
     Args:
         strengths: $s_t$ (time, mode), the first input first.

@@ -49,8 +49,8 @@ def routing(
         key: for the random patterns.
         width: units of `h1` and `h2`.
         dedicated: units of the nodes `pI_J` and `qI_J` of a pathway xI -> pI_J -> qI_J -> yJ of its
-            own for every trained route (I, J), beside the shared one (BEYOND 7.8); 0: there is
-            none. An untrained route has the shared pathway only.
+            own for every trained route (I, J), beside the shared one (theory#shared-pathways); 0:
+            there is none. An untrained route has the shared pathway only.
         compact: give `PackedData` that are never dense: memory grows with the number of trained
             routes, not with M times that. For M in the hundreds and above.
 

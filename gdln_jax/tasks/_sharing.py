@@ -52,8 +52,8 @@ def pathway_sharing(
     one another's outputs.
 
     Raises:
-        ValueError: unless sqrt(P) is an integer that divides M (SCIENCE 4), for a P given twice,
-            base arrays that do not fit, or dense arrays beyond 2 GiB.
+        ValueError: unless sqrt(P) is an integer that divides M (theory#sharing), for a P given
+            twice, base arrays that do not fit, or dense arrays beyond 2 GiB.
     """
     m = check_integer(num_domains, "num_domains", minimum=1)
     shares = (

@@ -1,4 +1,4 @@
-"""Tied linear autoencoders (PCA) and linear self-supervised learning (BEYOND 9.9)."""
+"""Tied linear autoencoders (PCA) and linear self-supervised learning (theory#autoencoders)."""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,6 @@
 """What the recipes on items in contexts (H Fig. 3-6) share: networks, and what is read off them.
 
-Precision is float32, which is enough for training here (SCIENCE 6); theory and its comparison
+Precision is float32, which is enough for training here; theory and its comparison
 with flows are float64.
 """
 

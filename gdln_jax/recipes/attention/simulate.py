@@ -1,4 +1,4 @@
-"""Attention: the runs, and the numbers that checks, text and figure use (BEYOND 9.7)."""
+"""Attention: the runs, and the numbers that checks, text and figure use (theory#attention)."""
 
 import itertools
 from typing import Any

@@ -9,7 +9,7 @@ from gdln_jax.recipes._core.declare import Numbers, Progress
 from gdln_jax.recipes._core.labelled import Variables, labelled
 from gdln_jax.recipes.claims import DEPTHS, ROWS, TASKS, Options, runs
 
-# SCIENCE 5, computed independently of this package (tests/reference.json).
+# Computed independently of this package (tests/reference.json).
 REFERENCE_CLOCK, REFERENCE_FROZEN = 4.37300746, (0.7928171, 0.5119832, 0.33062707)
 REFERENCE_DEPTH = 0.81, 0.11235726, 0.0016745495
 SPREADS = {"log-normal 0.1": 0.1, "log-normal 0.3": 0.3, "log-normal 1": 1.0, "half-normal": None}
@@ -39,7 +39,7 @@ def simulate(o: Options, progress: Progress) -> xr.Dataset:
 
 
 def exact_laws(o: Options) -> Variables:
-    """The example of SCIENCE 5, winner maps, and rules put to the test in races of three views."""
+    """A race with known values, winner maps, and rules put to the test in races of three views."""
     model, s0, ts = race.LotkaVolterra(runs.UNEQUAL), np.full(3, 0.01), np.linspace(0, 9, 181)
     phases, rng = model.phases(s0), np.random.default_rng(o.seed)
     ends = phases.exponential_end, phases.frozen_start

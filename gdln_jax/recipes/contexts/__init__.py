@@ -41,7 +41,7 @@ CRITERIA = (
     reference("initial_loss", "loss at the start, sum", 1e-9),
     reference("additive_loss", "loss after the additive fit, sum", 1e-9),
     reference("singular", "first four singular values of Y X^T, relative", 1e-12),
-    statistical("commutator", _COMMUTATOR, 0.045, 0.049, "4.7 %, SCIENCE 6"),
+    statistical("commutator", _COMMUTATOR, 0.045, 0.049, "4.7 %"),
     statistical("untied", "share of the gradient off the frames", 0.1, 1.0, "not diagonal"),
     exact("flow_loss", "coupled reduction - flow of the network, loss / L(0)", 1e-6, _SOLVER),
     exact("flow_weights", "coupled reduction - flow of the network, weights", 1e-6, _SOLVER),

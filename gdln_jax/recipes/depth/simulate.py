@@ -13,7 +13,7 @@ from gdln_jax.recipes._core.labelled import labelled
 from gdln_jax.recipes._core.options import OptionError
 from gdln_jax.recipes.depth import Options
 
-REFERENCE_MODE = 71.15  # SCIENCE 6: L(0) - s_1^2/(2 d_1)
+REFERENCE_MODE = 71.15  # L(0) - s_1^2/(2 d_1)
 PAIRS = {"in_0_1": (0, 1), "in_0_2": (0, 2), "in_1_2": (1, 2)}
 FITS = ("mode", "rank_1", "rank_2", "rank_3", "gated_1", "gated_2")
 BAND = (0.55, 0.9)  # of L(0): the fit of rank 1 is between, those of gated networks are below

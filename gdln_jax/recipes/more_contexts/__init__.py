@@ -36,7 +36,7 @@ CRITERIA = (
     exact("residual", "residual: flow - closed form, strengths, all C", 1e-8, "solver"),
     exact("overlap", "U_p^T U_j + 1/(C-1) on the contextual modes, all C (E16)", 1e-12),
     statistical("whole", "output along common modes - H Eq. 7, mean / final", 0.0, 0.01, _RANDOM),
-    # SCIENCE 6: 0.1 % in the mean; the median of a few seeds has 0.3 %.
+    # 0.1 % in the mean over many seeds; the median of a few has 0.3 %.
     statistical("gated", "gated networks - closed form, mean loss gap", 0.0, 0.003, _RANDOM),
     statistical("relu", "ReLU networks - closed form, mean loss gap", 0.0, 0.04, _RANDOM),
     reference("majority", "number of contexts with most power - known one", 0, needs="known"),

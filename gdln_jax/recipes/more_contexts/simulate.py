@@ -9,7 +9,7 @@ from gdln_jax.recipes._core.declare import Numbers, Progress
 from gdln_jax.recipes._core.labelled import Variables, labelled
 from gdln_jax.recipes.more_contexts import Options
 
-# Independent values (SCIENCE 6; tests/reference.json, `contexts`): sums, tau = 1.
+# Independent values (tests/reference.json, `contexts`): sums, tau = 1.
 REFERENCE_START = (2.0159755e-5, 1.6510201e-5, 1.2743653e-5)  # C = 3, modes 1, 2, 4
 REFERENCE_MODES = (2.1457719028676765, 0.5187946637909578, 0.006810318079955083)
 INITIAL, ADDITIVE = 32.0, 8.5  # losses: times C, and C - 1
@@ -115,7 +115,7 @@ def closed_forms(task: tasks.Task, o: Options, scale: float, t: np.ndarray) -> V
     head = relu.head_start(share * (y.T @ items), share * taken, share * s, share * d, a0)
     start, strengths = np.asarray(head.expected(o.width, o.std)), np.asarray(head.s)
     rest = np.asarray(exact.context_mode(t[:, None], strengths, share * (c - 1), start, c))
-    # H App. G as in SCIENCE 6: (C-1)/2 sum sigma^2 (1 - B/B_inf)^2, S = sqrt((C-1)/C) sigma.
+    # H App. G (theory#contexts): (C-1)/2 sum sigma^2 (1 - B/B_inf)^2, S = sqrt((C-1)/C) sigma.
     left = np.sum(c * strengths**2 / share * (1 - rest * share / strengths) ** 2, axis=-1)
     loss = 0.5 * (np.sum(share * s**2 / d * (1 - common * d / s) ** 2, axis=-1) + left)
     return {

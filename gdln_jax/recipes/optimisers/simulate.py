@@ -1,4 +1,4 @@
-"""Optimisers: the runs, and the numbers that checks, text and figure use (BEYOND 7.4-7.8)."""
+"""Optimisers: the runs, and the numbers that checks, text and figure use (theory#optimisers)."""
 
 import math
 from functools import partial

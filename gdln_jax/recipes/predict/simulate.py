@@ -20,7 +20,7 @@ from gdln_jax.recipes.predict import CASES, IMITATED, Options
 UNITS, STD = 128, 1e-5  # of networks whose shares of rival gates are compared
 MARGINS = (0.80, 0.815, 0.82, 0.83, 0.84, 0.85, 0.86, 0.87, 0.88, 0.9)
 STDS = np.array([1e-5, 1e-9, 1e-15, 1e-30, 1e-60, 1e-150])
-# Closed forms: T = 1/rate (E15); contexts: modes of the linear network (BEYOND 11.3).
+# Closed forms: T = 1/rate (E15); contexts: modes of the linear network (theory#drop-times).
 CLOSED = {"XoR": 2 * np.sqrt(2), "margin 0.5": 4 / np.sqrt(2.25), "margin 1.2": 1 / 0.6}
 MODES = {"contexts 3": (0.93420, 2.19089, 2.61861)}
 # By an independent implementation, or a closed form where contexts have one.

@@ -1,4 +1,4 @@
-"""Staircases: the runs, and the numbers that checks, text and figure use (BEYOND 9.7-9.9)."""
+"""Staircases: the runs, and the numbers that checks, text and figure use (theory#attention)."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""The exact small network behind a wide one, from any start (BEYOND 8): sizes, losses, cost."""
+"""The exact small network behind a wide one, from any start (theory#width): sizes, losses, cost."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,9 @@ CRITERIA = (
     *(exact(f"gap_{k.replace(' ', '_')}", f"{k}: loss, wide - small", 1e-12) for k in SYSTEMS),
     exact("sizes", "sizes of hidden nodes - formula, differences", 0, "exact", detail=_SIZES),
     exact("ten", "ten steps at the large width: loss, wide - small", 1e-12, needs="wide"),
-    statistical("fall", "truncation: least fall of the distance per round", 10, 1e6, "BEYOND 8.4"),
+    statistical(
+        "fall", "truncation: least fall of the distance per round", 10, 1e6, "theory#truncation"
+    ),
     # An estimate, |L_K - L_(K+1)|.
     statistical("factor", _FACTOR, 0, 1.5, "an estimate", detail="where it is above 1e-13"),
     # The leak certifies that a reduction is closed; it is no measure of the error.

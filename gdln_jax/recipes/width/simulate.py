@@ -130,7 +130,7 @@ def losses(net: GatedNetwork, data: Any, steps: int = STEPS, by: Any = DESCENT) 
 def truncation(gain: float, rounds: int, seed: int) -> list[np.ndarray]:
     """Distance, estimate, leak and size by rounds, from 0, of the chain 4-48-48-7.
 
-    Weights are normal of standard deviation gain / sqrt(source), as in BEYOND 8.4.
+    Weights are normal of standard deviation gain / sqrt(source).
     """
     graph, data = Graph.chain([4, 48, 48, 7]), hierarchy()
     std = {e.name: gain / graph.shape(e.name)[1] ** 0.5 for e in graph.edges}

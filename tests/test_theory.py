@@ -1,0 +1,150 @@
+"""docs/theory.md: what code cites is there, code cites nothing that a user does not have, and the
+formulas of the page are those of the code.
+"""
+
+import io
+import re
+import tokenize
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gdln_jax as gdln
+from gdln_jax._reduction.effective import RELU_KAPPA
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
+CITED = re.compile(r"\btheory(?:\.md)?#([\w-]+)")
+# Notes of the project that are not shipped.
+UNSHIPPED = re.compile(r"\b(?:BEYOND|SCIENCE|PITFALLS|REDESIGN|DESIGN|STYLE)\b(?!\.md)")
+
+
+def _prose(path: Path) -> str:
+    """Strings and comments of a Python file; any other file as it is."""
+    if path.suffix != ".py":
+        return path.read_text(encoding="utf-8")
+    kinds = (tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", -1))
+    with tokenize.open(path) as file:
+        tokens = list(tokenize.generate_tokens(file.readline))
+    return "\n".join(token.string for token in tokens if token.type in kinds)
+
+
+@pytest.fixture(scope="module")
+def prose():
+    files = [
+        path
+        for place in ("gdln_jax", "docs", "notebooks", "tests", "benchmarks")
+        for kind in ("*.py", "*.pyi", "*.md", "*.jinja", "*.ipynb", "*.json")
+        for path in (ROOT / place).rglob(kind)
+        if path.name not in ("test_theory.py", "test_words.py")
+    ]
+    files += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    return {path.relative_to(ROOT).as_posix(): _prose(path) for path in files}
+
+
+def _anchors(page: str) -> list[str]:
+    """Anchors of a page's headings, as GitHub and the site make them."""
+    text = re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-") for h in headings]
+
+
+def test_every_citation_has_its_section(prose):
+    anchors = _anchors(PAGE)
+    assert len(set(anchors)) == len(anchors)
+    cited = {name: set(CITED.findall(text)) for name, text in prose.items()}
+    missing = {name: found - set(anchors) for name, found in cited.items() if found - set(anchors)}
+    assert not missing
+    assert {"certificate", "classes", "chains", "effort"} <= set.union(*cited.values())
+    assert set(re.findall(r"\]\(#([\w-]+)\)", PAGE)) <= set(anchors)
+
+
+def test_every_erratum_that_is_cited_is_on_the_page(prose):
+    rows = set(re.findall(r"^\| (E\d+) ", prose["docs/errata.md"], flags=re.MULTILINE))
+    of_code = "".join(t for n, t in prose.items() if n.startswith("gdln_jax/") and ".py" in n)
+    cited = set(re.findall(r"\bE\d{1,2}\b", of_code + PAGE))
+    assert len(rows) == 28
+    assert {"E4", "E8", "E17"} <= cited <= rows
+
+
+def test_nothing_is_cited_that_a_user_does_not_have(prose):
+    found = {name: UNSHIPPED.findall(text) for name, text in prose.items()}
+    assert not {name: words for name, words in found.items() if words}
+    assert UNSHIPPED.search("exact (SCIENCE 3)")
+    assert UNSHIPPED.search("rules (BEYOND\n7.6)")
+
+
+def test_the_blocks_of_the_page_print_what_it_shows():
+    blocks = re.findall(
+        r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE
+    )
+    scope: dict = {}
+    for number, (code, shown) in enumerate(blocks, 1):
+        with redirect_stdout(io.StringIO()) as printed:
+            exec(compile(code, f"docs/theory.md, block {number}", "exec"), scope)
+        assert printed.getvalue() == shown
+    assert len(blocks) == PAGE.count("```python") == 4
+
+
+def test_the_constant_of_relu_units_is_the_mean_that_the_page_gives():
+    a, p, q = np.random.default_rng(0).normal(size=(3, 400_000))
+    p, q = np.abs(p), np.abs(q)
+    m, c, root = q - p, q + p, np.sqrt(2)
+    grown = np.sqrt(a**2 + 2 * p * q)
+    values = (grown + c) ** 2 / 4 * (np.abs(root * a + m) / (root * grown + c)) ** root
+    assert np.mean(values) == pytest.approx(RELU_KAPPA, abs=4 * np.std(values) / 400_000**0.5)
+    assert f"= {RELU_KAPPA}" in PAGE
+
+
+def test_chain_time_by_the_sum_over_roots_of_one():
+    s, d, a0, a, depth = 1.3, 0.7, 0.02, 1.1, 3
+    p = s / d
+
+    def clock(y):
+        roots = np.exp(2j * np.pi * np.arange(depth) / depth)
+        total = -np.sum(roots**2 * np.log(1 - y / roots)).real / depth
+        return y ** (2 - depth) / (2 - depth) + total
+
+    y0, y = (a0 / p) ** (1 / depth), (a / p) ** (1 / depth)
+    time = p ** (2 / depth - 1) / s * (clock(y) - clock(y0))
+    assert float(gdln.exact.chain_mode_time(a, s, d, a0, depth)) == pytest.approx(time, rel=1e-12)
+
+
+def test_curvature_of_a_chain_by_the_blocks_of_the_page():
+    b, s, d = (
+        np.array([[0.7, 0.3], [0.9, 0.5], [0.4, 1.1]]),
+        np.array([1.2, 0.5]),
+        np.array([1, 0.6]),
+    )
+    i, j = 1, 0
+    res = d * b.prod(axis=0) - s
+
+    def v(i, j):
+        return np.array([b[k + 1 :, i].prod() * b[:k, j].prod() for k in range(3)])
+
+    c = np.zeros((3, 3))
+    for layer in range(3):
+        for k in range(layer):
+            between = b[k + 1 : layer, j].prod()
+            c[layer, k] = res[i] * b[layer + 1 :, i].prod() * between * b[:k, i].prod()
+        for k in range(layer + 1, 3):
+            between = b[layer + 1 : k, i].prod()
+            c[layer, k] = res[j] * b[k + 1 :, j].prod() * between * b[:layer, j].prod()
+    own = [d[j] * np.outer(v(i, j), v(i, j)), d[i] * np.outer(v(j, i), v(j, i))]
+    block = np.block([[own[0], c], [c.T, own[1]]])
+    _, normal = gdln.exact.chain_sharpness(b, s, d)
+    np.testing.assert_allclose(np.linalg.eigvalsh(block), normal, atol=1e-12)
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_race_of_pathways_with_rate_factors(depth):
+    kappa, u0, s, d = np.array([0.5, 0.2]), np.array([0.1, 0.15]), 1.2, 0.8
+    clock, u = gdln.exact.pathway_race(kappa, u0, s, d, depth)
+    if depth == 2:
+        grown = u0 * np.exp(kappa * float(clock))
+    else:
+        grown = (u0 ** (2 - depth) - (depth - 2) * kappa * float(clock)) ** (1 / (2 - depth))
+    np.testing.assert_allclose(u, grown, rtol=1e-10)
+    assert np.sum(grown**depth) == pytest.approx(s / d, rel=1e-10)
