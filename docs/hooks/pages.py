@@ -167,6 +167,10 @@ def on_page_content(content: str, page: Page, **_: Any) -> str:
 def _formula(tex: str, display: str) -> str:
     """A formula as MathML; one on a line of its own scrolls where the page is narrow."""
     mathml = convert(tex, display=display)
+    for bar in ("&#x0007C;", "&#x02016;"):  # |x| without the spaces of an operator
+        mathml = re.sub(
+            rf"<mo( [^>]*)?>{bar}</mo>", rf'<mo\1 lspace="0" rspace="0">{bar}</mo>', mathml
+        )
     return f'<div style="overflow: auto hidden">{mathml}</div>' if display == "block" else mathml
 
 
