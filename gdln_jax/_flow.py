@@ -21,8 +21,11 @@ from gdln_jax._ode import (
     Settings,
     Solver,
     checked_times,
+    end_reported,
+    first_of,
     has_kinks,
     loss_reported,
+    padded,
     settings,
     solve,
 )
@@ -130,7 +133,7 @@ def gradient_flow(
         trajectory, reached = _solve(
             model,
             data,
-            jnp.asarray(times, dtype),
+            jnp.asarray(padded(times, weights), dtype),
             jax.tree.map(lambda t: jnp.asarray(t, dtype), clock),
             setup,
             loss,
@@ -138,6 +141,7 @@ def gradient_flow(
             keep,
             report,
         )
+    trajectory = _first_times(trajectory, times.shape[0])
     if throw:
         raise_if_failed(trajectory, lambda: _failure(trajectory, float(reached), setup))
     warn_of_plateau(trajectory, model, data, loss)
@@ -193,6 +197,7 @@ def _solve(
     jumps = data.switches.astype(ts.dtype) if isinstance(data, Schedule) else None
     run = solve(velocity, moving, ts, (data, tau), setup, look=look, jumps=jumps, report=report)
     losses, measured, models = run.saved
+    end_reported(report, ts, run, losses[-1])
     losses = jnp.where(jnp.isfinite(losses), losses, jnp.nan)
     status = jnp.where(run.complete, OK, GAVE_UP)
     status = jnp.where(run.complete & ~jnp.all(jnp.isfinite(losses)), DIVERGED, status)
@@ -206,6 +211,18 @@ def _solve(
         measured=measured,
     )
     return trajectory, run.reached
+
+
+def _first_times(run: Trajectory, count: int) -> Trajectory:
+    """The run at its first `count` times; arrays of models that hold no floats have no times."""
+    models, constant = eqx.partition(run.models, eqx.is_inexact_array)
+    over_time = first_of((run.ts, run.losses, run.measured, models), count)
+    return eqx.tree_at(
+        lambda run: (run.ts, run.losses, run.measured, run.models),
+        run,
+        (*over_time[:3], eqx.combine(over_time[3], constant)),
+        is_leaf=lambda part: part is None,
+    )
 
 
 def _failure(trajectory: Trajectory, reached: float, setup: Settings) -> str:

@@ -5,6 +5,7 @@ share what is here. docs/tolerances.md lists the defaults.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -22,7 +23,7 @@ from typing_extensions import TypeAliasType
 
 from gdln_jax._checks import Result, check_integer, check_positive_if_known, is_concrete
 from gdln_jax._checks.types import ArrayLike
-from gdln_jax._progress import REPORTS, Reporter
+from gdln_jax._progress import REPORTS, Reporter, is_traced
 
 # None: the default.
 Solver = TypeAliasType("Solver", diffrax.AbstractSolver | None)
@@ -38,6 +39,8 @@ _RTOL = {np.dtype("float64"): 1e-10, np.dtype("float32"): 1e-5}
 # proportional to 1/rtol and a higher order gains nothing. Measured on XoR with 20 units: 3,000
 # steps and 3e-4 of the loss; at 1e-6 more than 200,000 steps with any solver.
 _RTOL_KINKS = 1e-4
+# States at repeated times above this size are not worth a program.
+_PAD_BYTES = 64 * 2**20
 
 
 def has_kinks(model: PyTree) -> bool:
@@ -179,6 +182,35 @@ def checked_times(
     return array
 
 
+def padded(ts: Array | np.ndarray, state: PyTree) -> Array | np.ndarray:
+    """Repeat the last time until there are 16, 64, 256, ...: numbers of times share programs.
+
+    The solver lands on each time and takes no step between equal ones: a repeated time costs one
+    look at the state. `first_of` cuts results. Not under transformations, which compile anew for
+    other shapes in any case and where every member of a batch would keep more, nor where the states
+    at these times exceed 64 MB.
+    """
+    count = 16
+    while count < ts.shape[0]:
+        count *= 4
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    if is_traced() or not is_concrete(ts) or count * size > _PAD_BYTES:
+        return ts
+    return np.concatenate([np.asarray(ts), np.repeat(np.asarray(ts)[-1:], count - ts.shape[0])])
+
+
+def first_of(tree: PyTree, count: int) -> PyTree:
+    """The first `count` entries of every array: what `padded` times added is left out."""
+    if all(leaf.shape[0] == count for leaf in jax.tree.leaves(tree)):
+        return tree
+    return _first_of(tree, count)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _first_of(tree: PyTree, count: int) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[:count], tree)
+
+
 def check_increasing(ts: np.ndarray | Sequence[float], name: str = "ts") -> None:
     """Raise `ValueError`, naming the first that is wrong, unless times are finite and increase."""
     values = np.asarray(ts)
@@ -257,12 +289,18 @@ def _meter(report: Reporter | None, span: Array) -> diffrax.AbstractProgressMete
 
 
 def loss_reported(report: Reporter | None, ts: Array | np.ndarray, t: Array, loss: Array) -> None:
-    """Report the loss at one of the times, at most `REPORTS` times."""
+    """Report the loss at one of the times before the last, at most `REPORTS` times."""
     if report is None:
         return
     share = jnp.floor(REPORTS * (ts - ts[0]) / (ts[-1] - ts[0]))
     due = jnp.concatenate([jnp.ones(1, bool), jnp.diff(share) > 0])[jnp.searchsorted(ts, t)]
-    report(due, t - ts[0], loss)
+    report(due & (t < ts[-1]), t - ts[0], loss)
+
+
+def end_reported(report: Reporter | None, ts: Array | np.ndarray, run: "Run", loss: Array) -> None:
+    """Report the loss at the last time, which may be repeated, if the run got there."""
+    if report is not None:
+        report(run.complete, ts[-1] - ts[0], loss)
 
 
 def _state(t: Array, y: PyTree, args: PyTree) -> PyTree:
@@ -296,7 +334,8 @@ def solve(
             `smallest_scale` of `y0`.
         look: what to keep at the times, `look(t, y, args)`; by default the state.
         jumps: times at which `velocity` jumps; no step crosses one.
-        report: called with the time since the start; with the loss by `loss_reported`, in `look`.
+        report: called with the time since the start; with the loss by `loss_reported`,
+            in `look`, and `end_reported`.
     """
     # A start that is not finite has no step size at all: replace it, and void the result below.
     sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(y)) for y in jax.tree.leaves(y0)]))

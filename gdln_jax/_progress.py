@@ -78,7 +78,7 @@ def reporting(
         A `Reporter`, or None where no callback may be compiled in.
     """
     _check(progress)
-    if progress is False or _is_traced():
+    if progress is False or is_traced():
         yield None
         return
     with shown(what, progress) as report:
@@ -100,7 +100,7 @@ def _check(progress: object) -> None:
         )
 
 
-def _is_traced() -> bool:
+def is_traced() -> bool:
     """Whether any transformation of JAX is on, also one that no argument shows."""
     here = get_opaque_trace_state(convention="flax")
     with jax.core.eval_context():

@@ -122,3 +122,26 @@ def test_first_calls_compile_few_programs() -> None:
         with compiled() as names:
             loss()
         assert 0 < len(names) <= 4, names
+
+
+def test_another_number_of_times_compiles_no_solve_anew() -> None:
+    task = gdln.tasks.routing(2, 2)
+    net = gdln.GatedNetwork.init(task.graph, gdln.init.orthogonal(0.2), key=jax.random.key(0))
+    reduction = gdln.reduce(task.graph, task.data)
+    b0 = gdln.effective_initial(reduction, net).strengths
+    schedule = gdln.Schedule([task.data, task.data], times=[1.0])
+    phases = gdln.reduce(task.graph, schedule)
+    assert isinstance(phases, gdln.ReducedSchedule)
+    kept = gdln.gradient_flow(net, task.data, TS[::3], keep_models=True, progress=False)
+    runs = [reduction.solve(b0, TS[::3]), phases.solve(b0, TS[::3]), kept]
+    with compiled() as names:
+        more = [reduction.solve(b0, TS), phases.solve(b0, TS)]
+        more += [gdln.gradient_flow(net, task.data, TS, keep_models=True, progress=False)]
+    # What is compiled cuts results to their lengths.
+    assert not [name for name in names if "solve" in name or "phase" in name], names
+    for few, many in zip(runs, more, strict=True):
+        assert all(leaf.shape[0] == 4 for leaf in (many.ts, many.losses))
+        np.testing.assert_array_equal(many.ts, TS)
+        np.testing.assert_allclose(many.losses[::3], few.losses, rtol=1e-8)
+    for run, length in ((kept, 2), (more[-1], 4)):
+        assert {w.shape[0] for w in run.models.stacks} == {length}

@@ -21,8 +21,11 @@ from gdln_jax._ode import (
     Run,
     Settings,
     checked_times,
+    end_reported,
+    first_of,
     known_array,
     loss_reported,
+    padded,
     smallest_entry,
     solve,
 )
@@ -144,14 +147,16 @@ def solve_reduced(
     clock = known_array(tau, times.dtype)
     rates = jax.tree.map(lambda leaf: known_array(leaf, times.dtype), rates)
     with reporting("reduced dynamics", times[-1] - times[0], "t", progress) as report:
-        done, losses, status = _solve(start, data, times, clock, rates, setup, scale, loss, report)
+        every = padded(times, start)
+        done, losses, status = _solve(start, data, every, clock, rates, setup, scale, loss, report)
+    saved, losses = first_of((done.saved, losses), times.shape[0])
     # Outside of the program, which must not depend on names and numbers of edges.
     run = ReducedTrajectory(
         ts=jnp.asarray(times),
         losses=losses,
         status=status,
         stats=done.stats,
-        b=read(done.saved),
+        b=read(saved),
     )
 
     def reason() -> str:
@@ -205,6 +210,7 @@ def _solve(
     args = data, tau, rates
     run = solve(velocity_of(loss), start, ts, args, setup, scale=scale, look=look, report=report)
     coordinates, losses = run.saved
+    end_reported(report, ts, run, losses[-1])
     losses = jnp.where(jnp.isfinite(losses), losses, jnp.nan)
     status = jnp.where(run.complete & jnp.all(jnp.isfinite(losses)), OK, GAVE_UP)
     return run._replace(saved=coordinates), losses, status

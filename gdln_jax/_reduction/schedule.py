@@ -25,7 +25,9 @@ from gdln_jax._ode import (
     Settings,
     Solver,
     checked_times,
+    first_of,
     known_array,
+    padded,
     settings,
     smallest_entry,
     solve,
@@ -264,7 +266,8 @@ def solve_phases(
     scale: Array | None = None,
 ) -> ReducedTrajectory:
     """Solve phase by phase; `datas` by data set, the rest as for `solve_reduced`."""
-    times = jnp.asarray(checked_times(ts, jnp.result_type(float)))
+    given = checked_times(ts, jnp.result_type(float))
+    times = jnp.asarray(padded(given, start))
     check_positive_if_known(tau=tau)
     clock = known_array(tau, times.dtype)
     rates = jax.tree.map(lambda leaf: known_array(leaf, times.dtype), rates)
@@ -289,8 +292,9 @@ def solve_phases(
     losses = losses[of_data, here]
     complete = jnp.stack([run.complete for run in runs])
     stats = {name: sum(run.stats[name] for run in runs) for name in runs[0].stats}
+    coordinates, losses = first_of((coordinates, losses), given.shape[0])
     whole = ReducedTrajectory(
-        ts=times,
+        ts=jnp.asarray(given),
         losses=losses,
         status=jnp.where(jnp.all(complete) & jnp.all(jnp.isfinite(losses)), OK, GAVE_UP),
         stats={name: jnp.asarray(count) for name, count in stats.items()},
