@@ -236,7 +236,10 @@ def test_own_loss_page(capsys):
 
 def test_citation_page(capsys):
     run("cite")
-    assert capsys.readouterr().out.count("@inproceedings") == 2
+    printed = capsys.readouterr().out
+    for key in ("saxe2022neural", "cardoso1996", "prince1981", "zhang2025", "jordan2024", "jarvis"):
+        assert f"{{{key}" in printed
+    assert "tsitouras" not in printed  # pages run in float64
 
 
 @pytest.mark.slow
