@@ -23,12 +23,12 @@ UNITS = [
     *("images", "measures"),
     *("_saddles", "_width", "gates", "race", "relu", "tasks"),
     *("_sweep", "control", "noise", "plot"),
-    "recipes",
+    *("_live", "recipes"),
     "_cli",
 ]
 # What holds the package together and is no idea of its own.
 FRAME = {"__init__", "__main__", "_version"}
-MOST_UNITS = 34  # 28, `control`, `noise`, `rules`, `_saddles`, `_width` and `_progress`
+MOST_UNITS = 35  # 28, `control`, `noise`, `rules`, `_saddles`, `_width`, `_progress`, `_live`
 MOST_EDGES_PER_UNIT = 2.5
 
 ANY_PER_1000_LINES = 10

@@ -1,0 +1,1 @@
+"""Live pages: reduced dynamics that a browser integrates while one drags, in one HTML file."""
