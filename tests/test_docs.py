@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from printed import differs, shown
 
 import gdln_jax as gdln
 from gdln_jax import recipes
@@ -29,6 +30,31 @@ def run(page):
     for number, block in enumerate(blocks, 1):
         exec(compile(block, f"docs/{page}.md, block {number}", "exec"), scope)
     return scope
+
+
+@pytest.mark.parametrize(
+    ("page", "printed", "same"),
+    [
+        ("loss 0.98 and [ 1.  -2.5]", "loss 0.9871 and [1. -2.5]\n", False),
+        ("loss 0.98 and [ 1.  -2.5]", "loss 0.984 and [1. -2.5]", True),
+        ("residual 2.1e-16", "residual 0.0", True),
+        ("residual 2.1e-16", "residual 2.1e-06", False),
+        ("4 modes", "5 modes", False),
+        ("y0->h1 in 3 steps", "y0->h2 in 3 steps", False),
+        ("after ... steps", "after 12 steps", True),
+        ("two lines\nhere", "two lines", False),
+    ],
+)
+def test_what_counts_as_the_output_shown(page, printed, same):
+    assert (not differs(page, printed)) == same
+
+
+def test_a_page_whose_output_is_another_is_refused(tmp_path):
+    page = tmp_path / "page.md"
+    for output in ("\n\n```text\n1.25\n```", ""):
+        page.write_text(f"```python\nprint(1.26)\n```{output}\n")
+        with pytest.raises(AssertionError, match="page.md, block 1"):
+            shown(page)
 
 
 def test_the_drawing_of_the_reduction_page():
@@ -104,7 +130,7 @@ def test_reduction_page(capsys):
 
 
 def test_quickstart(capsys):
-    scope = run("index")
+    scope = shown(DOCS / "index.md")
     assert "Reduction(4 modes, 1 path groups, diagonal, residual " in capsys.readouterr().out
     # First order in the step: eta times the rates of the modes, in units of the initial loss.
     assert 0 < scope["gap"] < 0.05 * scope["theory"].losses[0]
