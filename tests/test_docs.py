@@ -53,7 +53,7 @@ def test_a_page_whose_output_is_another_is_refused(tmp_path):
     page = tmp_path / "page.md"
     for output in ("\n\n```text\n1.25\n```", ""):
         page.write_text(f"```python\nprint(1.26)\n```{output}\n")
-        with pytest.raises(AssertionError, match="page.md, block 1"):
+        with pytest.raises(AssertionError, match="block 1: "):
             shown(page)
 
 
