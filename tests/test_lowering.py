@@ -129,6 +129,7 @@ def test_another_number_of_times_compiles_no_solve_anew() -> None:
     net = gdln.GatedNetwork.init(task.graph, gdln.init.orthogonal(0.2), key=jax.random.key(0))
     reduction = gdln.reduce(task.graph, task.data)
     b0 = gdln.effective_initial(reduction, net).strengths
+    assert isinstance(task.data, gdln.GatedData)
     schedule = gdln.Schedule([task.data, task.data], times=[1.0])
     phases = gdln.reduce(task.graph, schedule)
     assert isinstance(phases, gdln.ReducedSchedule)
@@ -144,4 +145,40 @@ def test_another_number_of_times_compiles_no_solve_anew() -> None:
         np.testing.assert_array_equal(many.ts, TS)
         np.testing.assert_allclose(many.losses[::3], few.losses, rtol=1e-8)
     for run, length in ((kept, 2), (more[-1], 4)):
-        assert {w.shape[0] for w in run.models.stacks} == {length}
+        assert {w.shape[0] for w in jax.tree.leaves(run.models)} == {length}
+
+
+def test_gates_that_close_or_coincide_compile_no_solve_anew() -> None:
+    task = gdln.tasks.routing(2, 2)
+    graph, data = task.graph, task.data
+    assert isinstance(data, gdln.GatedData)
+
+    def gated(value: float, other: float) -> gdln.GatedData:
+        factors = {"x0->h1": value, "x1->h1": other}
+        gates = {name: data.edge_gates[name] * factor for name, factor in factors.items()}
+        return gdln.gates.with_gates(data, edge_gates=gates)
+
+    first = gdln.reduce(graph, gated(0.5, 0.8))
+    b = first.strengths_of(0.4)
+    opened = gdln.reduce(graph, gated(0.3, 0.9), like=first)
+    opened.solve(b, TS, progress=False)
+    for gates in ((0.0, 0.8), (1.0, 1.0), (0.7, 0.7)):
+        plain = gdln.reduce(graph, gated(*gates))
+        reduction = gdln.reduce(graph, gated(*gates), like=first)
+        with compiled() as names:
+            run = reduction.solve(b, TS, progress=False)
+        assert names == []
+        assert reduction.residual < 1e-12
+        at_gates = {name: np.asarray(b[name]) for name in b}
+        np.testing.assert_allclose(reduction.loss(b), plain.loss(at_gates), rtol=1e-12)
+        merged = reduction.quotient(0.4)
+        assert merged.classes == plain.quotient(0.4).classes
+        np.testing.assert_allclose(merged.loss(merged.x0), reduction.loss(b), rtol=1e-12)
+        np.testing.assert_allclose(run.losses[0], reduction.loss(b), rtol=1e-12)
+    closed = gdln.reduce(graph, gated(0.0, 0.8))
+    with pytest.raises(gdln.InexactReductionError):  # the closed path has no frames
+        gdln.reduce(graph, data, like=closed)
+    with pytest.raises(ValueError, match="like must be the reduction of other data"):
+        gdln.reduce(gdln.Graph.chain([8, 3, 8]), data, like=first)
+    with pytest.raises(ValueError, match="like= is for GatedData"):
+        gdln.reduce(graph, first.data, like=first)

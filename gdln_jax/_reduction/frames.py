@@ -9,11 +9,12 @@ themselves, so that repeated singular values keep their labels. Host code in Num
 frames diagonalise the statistics is measured afterwards, not assumed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Array
 
 from gdln_jax._data.packed import PackedData
 from gdln_jax._graph import Graph
@@ -45,6 +46,17 @@ class Frames(NamedTuple):
     v: list[np.ndarray]
     modes: int
     frozen: Mapping[str, np.ndarray] = MappingProxyType({})
+
+    @classmethod
+    def of_bundles(cls, graph: Graph, u: Sequence[Array], v: Sequence[Array]) -> "Frames":
+        """The frames of a graph without ties, from stacks (edge, width, mode) per bundle."""
+        stacks_u, stacks_v = ([np.asarray(stack, float) for stack in side] for side in (u, v))
+        places = [graph.slot[edge] for edge in graph.edge_index]
+        return cls(
+            [stacks_u[k][i] for k, i in places],
+            [stacks_v[k][i] for k, i in places],
+            u[0].shape[-1],
+        )
 
 
 class Endpoint(NamedTuple):

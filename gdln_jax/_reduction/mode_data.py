@@ -40,15 +40,18 @@ def _host(table: OutputTable) -> _Table:
     return _Table(table.instances, np.asarray(table.node), target, weight[..., None])
 
 
-def make_mode_data(data: PackedData, frames: Frames) -> ModeData:
-    """Look at packed data through frames. Host code; O(active pairs x width x modes)."""
+def make_mode_data(data: PackedData, frames: Frames, *, by_shape: bool = False) -> ModeData:
+    """Look at packed data through frames. Host code; O(active pairs x width x modes).
+
+    With `by_shape` nothing is left out for its values: the result's structure is that of `data`.
+    """
     graph = data.graph
     found = links(data)
     inputs = [_seen_inputs(data, found, frames, k) for k in range(len(graph.bundles))]
     fits = [np.any(u, axis=0) & np.any(v, axis=0) for u, v in zip(frames.u, frames.v, strict=True)]
     signs = _signs(frames)
     shared = {
-        key: _instance_frames(graph, key[1], parts, frames, signs)
+        key: None if by_shape else _instance_frames(graph, key[1], parts, frames, signs)
         for key, parts in zip(graph.classes, found.incoming, strict=True)
     }
     outputs, constant = _seen_outputs(data, shared)

@@ -15,20 +15,22 @@ from gdln_jax._checks.types import ArrayLike
 from gdln_jax._data.boundary import check_graph
 from gdln_jax._data.gated import GatedData
 from gdln_jax._data.packed import PackedData
+from gdln_jax._data.packing import unpacked
 from gdln_jax._data.schedule import Schedule
 from gdln_jax._graph import Graph
 from gdln_jax._network.losses import mse
-from gdln_jax._reduction.frames import find_frames
+from gdln_jax._reduction.frames import Frames, find_frames
 from gdln_jax._reduction.frozen_paths import (
     frozen_arrays,
     frozen_stacks,
     without_frozen_paths,
 )
+from gdln_jax._reduction.mode_data import make_mode_data
 from gdln_jax._reduction.reduce_schedule import reduce_schedule
 from gdln_jax._reduction.reduction import Reduction
 from gdln_jax._reduction.refusal import InexactReductionError
 from gdln_jax._reduction.schedule import ReducedSchedule
-from gdln_jax._reduction.statistics import path_moments, unit_nodes, with_shared_errors
+from gdln_jax._reduction.statistics import in_units, path_moments, unit_nodes, with_shared_errors
 from gdln_jax._reduction.tied_frames import Sides, find_tied_frames, scaled_alike
 from gdln_jax._reduction.view import Options, certified, check_modes, packed_for, view
 
@@ -46,6 +48,7 @@ def reduce(
     on_inexact: str = "raise",
     frozen: Mapping[str, ArrayLike] | None = None,
     frames: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
+    like: Reduction | None = None,
     seed: int = 0,
 ) -> Reduction: ...
 
@@ -59,6 +62,7 @@ def reduce(
     on_inexact: str = "raise",
     frozen: Mapping[str, ArrayLike] | None = None,
     frames: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
+    like: Reduction | None = None,
     seed: int = 0,
 ) -> ReducedSchedule: ...
 
@@ -71,6 +75,7 @@ def reduce(
     on_inexact: str = "raise",
     frozen: Mapping[str, ArrayLike] | None = None,
     frames: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
+    like: Reduction | None = None,
     seed: int = 0,
 ) -> Reduced:
     """Find the aligned coordinates of a network's learning dynamics, and certify them.
@@ -90,6 +95,11 @@ def reduce(
         frozen: of a graph with frozen parameters, parameter -> array.
         frames: of a graph with ties, edge or parameter -> (U, V) to take instead of looking for
             them; columns may be 0.
+        like: of a graph without ties, a reduction whose modes and frames to keep instead of looking
+            for them. `loss`, `solve`, `time_to` and `train` of all reductions like it share their
+            programs, whatever the values of gates, 0 and 1 included, as long as shapes agree and
+            the same gates are named. Make it of data whose gates are open: a path that was closed
+            has no frames. A step costs all edges times all examples.
 
     With tied edges there is one b for each parameter, and the certificate is that of the class
     gradient, whose terms may cancel where no edge alone is exact (theory#tied-frames).
@@ -115,6 +125,8 @@ def reduce(
         raise ValueError(
             "frozen= and frames= are for graphs with tied or frozen edges, Graph(shared=, frozen=)."
         )
+    if like is not None:
+        return _reduce_like(graph, data, options, like)
     if isinstance(data, Schedule):
         return reduce_schedule(graph, data, options)
     packed = packed_for(graph, data)
@@ -124,6 +136,28 @@ def reduce(
     moments = path_moments(packed)
     found = with_shared_errors(moments, found)
     return certified(view(graph, data, packed, units, moments, found), options)
+
+
+def _reduce_like(graph: Graph, data: Reducible, options: Options, like: Reduction) -> Reduction:
+    """`reduce` in the frames of another reduction, with one form for all values of the data."""
+    if graph.tied or not isinstance(data, GatedData):
+        raise ValueError(
+            "like= is for GatedData and a graph without tied or frozen edges; leave it out here."
+        )
+    if not isinstance(like, Reduction) or like.graph != graph or like.coupled:
+        raise ValueError(
+            "like must be the reduction of other data of the same graph, without matrices: "
+            f"reduce(graph, other_data). Given is {like!r}."
+        )
+    packed = packed_for(graph, data)
+    units = unit_nodes(packed)
+    frames = Frames.of_bundles(graph, like.u, like.v)
+    every = unpacked(graph, data)
+    unit = in_units(every, units[1], [dict(enumerate(names)) for names in graph.classes.values()])
+    mode_data = make_mode_data(every, frames, by_shape=True)
+    moments = path_moments(packed)
+    seen = view(graph, data, packed, (unit, units[1]), moments, frames, mode_data=mode_data)
+    return certified(seen, options)
 
 
 def _reduce_tied(

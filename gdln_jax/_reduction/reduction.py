@@ -40,7 +40,9 @@ from gdln_jax._reduction.class_rules import what_sets_apart
 from gdln_jax._reduction.coupled import Coupled, coupled_loss
 from gdln_jax._reduction.curvature import horizon, max_step, sharpness
 from gdln_jax._reduction.flow import ReducedTrajectory, Strengths, solve_reduced
+from gdln_jax._reduction.frames import Frames
 from gdln_jax._reduction.loss import ModeData, mode_loss
+from gdln_jax._reduction.mode_data import make_mode_data
 from gdln_jax._reduction.project import project, project_matrices
 from gdln_jax._reduction.quotient import REDUCED, Quotient, make_quotients
 from gdln_jax._reduction.reading import NEAR, DataSet, networks_of, run_of, strengths_in
@@ -613,7 +615,11 @@ class Reduction(Result, SeveralArrays, eqx.Module):
             clock = np.concatenate(
                 [np.ravel(s) for s in per_parameter(self.graph, tau, "tau", core=1)]
             )
-        return make_quotients([self.mode_data], start, self.typical, apart, clock, seed=seed)[0]
+        data = self.mode_data
+        if any(s is not None and s.gate is not None and s.gate.shape[-1] > 1 for s in data.stages):
+            # Made by `reduce(like=)`: gates differ between rows, where merging expects blocks.
+            data = make_mode_data(self.data, Frames.of_bundles(self.graph, self.u, self.v))
+        return make_quotients([data], start, self.typical, apart, clock, seed=seed)[0]
 
     def _merged_start(self, b0: StrengthsLike) -> ModeStrengths:
         """The start of a quotient, after checks."""

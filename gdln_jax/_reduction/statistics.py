@@ -1,7 +1,7 @@
 """S and D of N Eq. 7-8 per group of paths, and how far they are from diagonal."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -203,6 +203,16 @@ def unit_nodes(
     for names in alike:
         sizes |= dict.fromkeys(names, max(sizes[name] for name in names))
     sizes = {name: size or 1.0 for name, size in sizes.items()}
+    return in_units(packed, sizes, owners), sizes
+
+
+def in_units(
+    packed: PackedData, sizes: Mapping[str, float], owners: Sequence[Mapping[int, str]]
+) -> PackedData:
+    """Divide inputs and targets by the sizes of their nodes.
+
+    `owners`: per class the input node of each distinct input activity.
+    """
     inputs = []
     for x, owner in zip(packed.inputs, owners, strict=True):
         if x is None:
@@ -211,11 +221,11 @@ def unit_nodes(
         scale = np.array([sizes[owner[a]] if a in owner else 1.0 for a in range(len(x))])
         inputs.append(x / scale[:, None, None])
 
-    def in_units(table: OutputTable, names: tuple[str, ...]) -> Array:
+    def target(table: OutputTable, names: tuple[str, ...]) -> Array:
         scale = np.array([sizes[names[i]] for i in np.asarray(table.node).tolist()])
         return table.target / scale[:, None, None]
 
-    return packed.with_arrays(inputs, in_units), sizes
+    return packed.with_arrays(inputs, target)
 
 
 def without_weightless(data: PackedData) -> PackedData:

@@ -117,8 +117,12 @@ def view(
     moments: Moments,
     frames: Frames,
     fixed: Stacks | None = None,
+    mode_data: ModeData | None = None,
 ) -> View:
-    """Look at data in frames; `units`: the data in units of the nodes' sizes, and these."""
+    """Look at data in frames; `units`: the data in units of the nodes' sizes, and these.
+
+    `mode_data` are those of `packed` if not given.
+    """
     return View(
         graph,
         source,
@@ -127,7 +131,7 @@ def view(
         frames,
         fixed,
         group_statistics(packed, moments, frames),
-        make_mode_data(packed, frames),
+        make_mode_data(packed, frames) if mode_data is None else mode_data,
         *_stored(graph, frames),
         typical_strength(graph, moments, frames, units[1]),
         typical_strength(graph, moments, frames),
