@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -361,11 +362,23 @@ def test_every_public_name_is_in_the_reference(pages):
                 assert f"gdln_jax.{space}.{name}" in listed, f"{space}.{name}"
 
 
+def _content(pages, content, url="api/exact/"):
+    return pages.on_page_content(content, SimpleNamespace(url=url))
+
+
 def test_formulas_become_mathml(pages):
-    html = pages.on_page_content(r'a <span class="arithmatex">\(\tau &lt; b_e\)</span> c')
+    html = _content(pages, r'a <span class="arithmatex">\(\tau &lt; b_e\)</span> c')
     assert html.startswith("a <math")
     assert "arithmatex" not in html
     assert "&#x003C4;" in html
+
+
+def test_citations_become_links(pages):
+    html = _content(pages, "<p>exact (theory#classes; E4), <code>theory#no E4</code>, E = 0</p>")
+    assert '<a href="../../theory/#classes">theory#classes</a>' in html
+    assert '<a href="../../errata/#e4">E4</a>' in html
+    assert html.count("<a ") == 2
+    assert _content(pages, "<td>E4</td>", "errata/") == '<td id="e4">E4</td>'
 
 
 @pytest.mark.slow
