@@ -1,9 +1,9 @@
 """A quotient's equations as plain numbers: its loss is a polynomial in the strengths of classes.
 
 With one unknown x per class and mode, A_i a product of unknowns along the paths of one kind in one
-mode, the loss is l = l0 - S.A + A.D.A/2 (SCIENCE 3: S and D are the derivatives of the reduced loss
-in the path products, gates and overlaps included). Found by sending polynomials through the
-merged network. Host code in NumPy.
+mode, the loss is l = l0 - S.A + A.D.A/2 (theory#reduction). S and D are the derivatives of the
+reduced loss in the path products, gates and overlaps included, found by sending polynomials
+through the merged network. Host code in NumPy.
 """
 
 from collections.abc import Mapping, Sequence
