@@ -25,7 +25,7 @@ import gdln_jax as gdln
 from gdln_jax import plot
 
 RATE, END, FRAMES, EVERY = 0.01, 15.0, 60, 25
-DPI, COLOURS, FRAME_MS, LAST_MS = 160, 48, 90, 2500
+DPI, COLOURS, FRAME_MS, LAST_MS = 190, 48, 90, 2500
 ROUTE = {"shared": ("x0->h1", "h1->h2", "h2->y0"), "own": ("x0->p0_0", "p0_0->q0_0", "q0_0->y0")}
 START = {"shared": 0.2, "own": 0.4}
 INK = {"shared": plot.COLOURS["shared"], "own": plot.COLOURS["trained"]}
@@ -97,7 +97,7 @@ def drawn(
     graph: gdln.Graph, theory: gdln.ReducedTrajectory, run: gdln.Trajectory
 ) -> list[Image.Image]:
     """Every frame; limits and panels stay where they are."""
-    figure = plot.figure(5.6, 3.5)
+    figure = plot.figure(4.8, 3.1)
     halves = figure.subfigures(1, 2, width_ratios=[1.1, 1])
     race, loss = halves[1].subplots(2, 1, sharex=True)
     t = gdln.flow_time(run.ts, RATE)

@@ -362,7 +362,7 @@ def test_every_public_name_is_in_the_reference(pages):
                 assert f"gdln_jax.{space}.{name}" in listed, f"{space}.{name}"
 
 
-def _content(pages, content, url="api/exact/"):
+def _content(pages, content, url="api/exact.html"):
     return pages.on_page_content(content, SimpleNamespace(url=url))
 
 
@@ -375,10 +375,36 @@ def test_formulas_become_mathml(pages):
 
 def test_citations_become_links(pages):
     html = _content(pages, "<p>(theory#classes; E4), <code>theory#classes E4</code>, E = 0</p>")
-    assert '<a href="../../theory/#classes">theory#classes</a>' in html
-    assert '<a href="../../errata/#e4">E4</a>' in html
+    assert '<a href="../theory.html#classes">theory#classes</a>' in html
+    assert '<a href="../errata.html#e4">E4</a>' in html
     assert html.count("<a ") == 2
-    assert _content(pages, "<td>E4</td>", "errata/") == '<td id="e4">E4</td>'
+    assert _content(pages, "<td>E4</td>", "errata.html") == '<td id="e4">E4</td>'
+
+
+def test_the_site_has_its_font_and_its_scripts(pages):
+    """Nothing is fetched: what the settings and the style sheet name lies in the folder."""
+    assets = DOCS / "assets"
+    style = (assets / "site.css").read_text(encoding="utf-8")
+    (font,) = re.findall(r'url\("([^"]+)"\)', style)
+    assert (assets / font).stat().st_size < 500_000
+    assert "SIL OPEN FONT LICENSE" in (assets / "stix-two-math-LICENSE.txt").read_text()
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    named = re.findall(r"assets/[\w.-]+", settings)
+    assert len(named) == 2
+    assert all((DOCS / name).is_file() for name in named)
+
+
+def test_the_gallery_begins_with_thumbnails_that_lead_to_their_entries(pages):
+    text = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    grid, _, rest = pages.thumbnails(text).partition("</div>")
+    linked = re.findall(r"\[!\[\]\(gallery/([\w-]+)\.png\)\*\*\1\*\* [^\]]+\]\(#\1\)", grid)
+    assert linked == [path for path in recipes.CATALOGUE if (DOCS / f"gallery/{path}.png").exists()]
+    assert all(f"\n## {name}\n" in rest for name in linked)
+
+
+def test_notebooks_are_in_the_order_of_their_numbers(pages):
+    numbers = [int(re.findall(r"\d+", path)[0]) for path in pages.notebook_pages()]
+    assert numbers == list(range(1, len(numbers) + 1))
 
 
 @pytest.mark.slow
@@ -391,6 +417,6 @@ def test_pictures_page(tmp_path, monkeypatch, capsys):
     )
     assert scope["swept"].attrs["failed_points"] == 0
     text = (DOCS / "pictures.md").read_text(encoding="utf-8")
-    shown = set(re.findall(r"\(pictures/(\w+\.png)\)", text))
-    assert shown == {path.name for path in tmp_path.glob("*.png")}
-    assert shown == {path.name for path in (DOCS / "pictures").glob("*.png")}
+    named = set(re.findall(r"\(pictures/(\w+\.png)\)", text))
+    assert named == {path.name for path in tmp_path.glob("*.png")}
+    assert named == {path.name for path in (DOCS / "pictures").glob("*.png")}

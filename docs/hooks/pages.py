@@ -98,8 +98,12 @@ def notebook_pages() -> dict[str, str]:
     """Path -> Markdown of every notebook, with the outputs that it holds."""
     return {
         f"notebooks/{path.stem}.md": "\n\n".join(_cells(json.loads(path.read_text("utf-8"))))
-        for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
+        for path in sorted((ROOT / "notebooks").glob("*.ipynb"), key=_number)
     }
+
+
+def _number(notebook: Path) -> int:
+    return int(notebook.stem.partition("_")[0])
 
 
 def _cells(notebook: dict[str, Any]) -> Iterator[str]:
@@ -128,7 +132,10 @@ def _output(output: dict[str, Any]) -> Iterator[str]:
 
 # ------------------------------------------------------------------ what mkdocs calls
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the generated pages where the navigation names their folders."""
+    """Put the generated pages where the navigation names their folders; name the version."""
+    version = ast.literal_eval(_parsed(PACKAGE / "_version.py").body[-1].value)
+    config.site_name = f"gdln_jax {version}"
+    config.copyright = f"gdln_jax {version}, Apache-2.0"
     generated = {"notebooks/": notebook_pages(), "api/": api_pages()}
     config.nav = [
         {title: list(generated[value])} if str(value) in generated else {title: value}
@@ -147,8 +154,22 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def thumbnails(gallery: str) -> str:
+    """Insert a grid of the pictures, each of which leads to its entry, above the table."""
+    rows = re.findall(r"^\| \[([\w-]+)\]\(#\1\) \| (.*?) \|", gallery, flags=re.MULTILINE)
+    links = [
+        f"[![](gallery/{name}.png)**{name}** {figure}](#{name})"
+        for name, figure in rows
+        if f"](gallery/{name}.png)" in gallery
+    ]
+    grid = "\n".join(['<div class="thumbnails" markdown>', "", *links, "", "</div>"])
+    return re.sub(r"^(?=\| recipe \|)", f"{grid}\n\n", gallery, count=1, flags=re.MULTILINE)
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Links to notebooks, which in the repository lie beside docs/, lead to their pages."""
+    if page.file.src_uri == "gallery.md":
+        markdown = thumbnails(markdown)
     return re.sub(r"\]\(\.\./notebooks/(\w+)\.ipynb\)", r"](notebooks/\1.md)", markdown)
 
 
@@ -176,11 +197,11 @@ def _formula(tex: str, display: str) -> str:
 
 def _cited(content: str, url: str) -> str:
     """`theory#certificate` leads to its section, and E4 to its line of the errata."""
-    if url == "errata/":
+    if url == "errata.html":
         return re.sub(r"<td>E(\d+)</td>", r'<td id="e\1">E\1</td>', content)
 
     def link(found: re.Match[str]) -> str:
-        page, anchor = ("theory/", found[1]) if found[1] else ("errata/", f"e{found[2]}")
+        page, anchor = ("theory.html", found[1]) if found[1] else ("errata.html", f"e{found[2]}")
         return f'<a href="{get_relative_url(page, url)}#{anchor}">{found[0]}</a>'
 
     # Text alternates with tags, and with elements that stay as they are.
