@@ -55,7 +55,7 @@ def measure(name: str, device: jax.Device, *, quick: bool) -> tuple[float, float
         work = JOBS[name](quick)
         cold, _ = measuring.seconds(work.run)
         warm = min(measuring.seconds(work.run)[0] for _ in range(3))
-        # Measured anew for each device, so past the cache.
+        # Measured again for each device, so past the cache.
         products = measuring.product_rate.__wrapped__(512 if quick else 4096)
         copies = measuring.copy_rate.__wrapped__(16 if quick else 1024)
     return cold, warm, work.flops / warm / products, work.traffic / warm / copies

@@ -36,7 +36,7 @@ def _limited(what: str, sizes: str, code: str, limit: float, repeats: int) -> Ro
 
 
 def _import_rows(repeats: int) -> list[Row]:
-    """`import gdln_jax`, and all of its rooms, against the modules of other packages they load."""
+    """`import gdln_jax` and all of its modules, against the modules of other packages they load."""
     listing = _EVERYTHING + (
         f"import sys; known = {_DEPENDENCIES!r}\n"
         "print(*sorted(m for m in sys.modules if m.split('.')[0] in known))"

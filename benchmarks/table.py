@@ -26,7 +26,7 @@ def folder(name: str) -> Path:
 class Row:
     """One comparison, measured in one process.
 
-    - `what`, `sizes`: the job. `baseline`: what it is held against.
+    - `what`, `sizes`: the job. `baseline`: what it is compared with.
     - `cold`: seconds of our first call, tracing and compilation included, without any cache.
     - `warm`: seconds of a later one. `other`: seconds of the baseline; None without one.
     - `goal`: the ratio other/warm that the project asks for, and `cold_goal` the same when cold.

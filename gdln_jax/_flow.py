@@ -64,7 +64,7 @@ def gradient_flow(
 
     Args:
         model: any `eqx.Module` (or pytree); its inexact arrays are what learns.
-        data: handed to `loss(model, data)`; of any type for a loss of your own. For `mse` and
+        data: passed to `loss(model, data)`; of any type for a loss of your own. For `mse` and
             `cross_entropy` of a `GatedNetwork` they are packed first. With a `Schedule` (of
             `times`) the loss gets the data of the time, and no step crosses a switch.
         ts: increasing times (time,); the run starts at `ts[0]`.
@@ -112,7 +112,7 @@ def gradient_flow(
         raise ValueError(
             "data is a function, which train calls with step and key at each step; gradient flow "
             "has no steps. Pass the data themselves, or a Schedule of times for data that change; "
-            "the flow on data drawn anew is that on their mean moments, GatedData.from_moments."
+            "with new data in every step pass their mean moments, GatedData.from_moments."
         )
     data = arranged(model, data, loss)
     weights = [w for w in jax.tree.leaves(model) if eqx.is_inexact_array(w)]

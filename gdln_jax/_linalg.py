@@ -4,7 +4,7 @@ have a value and finite derivatives everywhere.
 
 jaxlib 0.10 splits LAPACK calls on a batch over the threads that run the program's operations, and
 waits for them there: a few such calls on some hundred matrices, independent of one another, take
-all threads of a small machine and wait for ever. One call per matrix is not split, and no slower.
+all threads of a small machine and wait forever. One call per matrix is not split, and no slower.
 
 The norm of 0 has no derivative and 0/0 no value: both are NaN in JAX, also where the result is then
 not used, and both occur: units that are silent, weights that have not moved yet, aligned modes.

@@ -34,9 +34,9 @@ def configure(
     gdln.configure(cache=True, error_callbacks=False)
     ```
 
-    Programs are compiled anew in every process unless a folder keeps them, and a program that calls
-    back into Python cannot be kept. The solver's own checks do so by default. This package reports
-    every failure of a solver by a status and NaN, so that it does not need them.
+    Programs are compiled again in every process unless a folder keeps them, and a program that
+    calls back into Python cannot be kept. The solver's own checks do so by default. This package
+    reports every failure of a solver by a status and NaN, so that it does not need them.
 
     Args:
         cache: True keeps compiled programs in `JAX_COMPILATION_CACHE_DIR`, else in a folder of

@@ -70,7 +70,7 @@ class Settings(eqx.Module):
     """Tolerances, solver, adjoint and the largest number of steps; made by `settings`.
 
     An `atol` that is NaN stands for `rtol` times the scale of the start, so that giving a number
-    compiles nothing anew.
+    compiles nothing new.
     """
 
     rtol: Array | np.ndarray
@@ -186,7 +186,7 @@ def padded(ts: Array | np.ndarray, state: PyTree) -> Array | np.ndarray:
     """Repeat the last time until there are 16, 64, 256, ...: numbers of times share programs.
 
     The solver lands on each time and takes no step between equal ones: a repeated time costs one
-    look at the state. `first_of` cuts results. Not under transformations, which compile anew for
+    look at the state. `first_of` cuts results. Not under transformations, which compile again for
     other shapes in any case and where every member of a batch would keep more, nor where the states
     at these times exceed 64 MB.
     """

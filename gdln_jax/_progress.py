@@ -149,7 +149,7 @@ def shown(what: str, progress: Progress, delay: float | None = None) -> Iterator
         if callable(progress):
             yield progress
             return
-        console = looked_at() if progress and free else None
+        console = watched() if progress and free else None
         delay = DELAY if delay is None else delay
         with nullcontext() if console is None else _bar(what, console, delay) as report:
             yield report
@@ -211,7 +211,7 @@ def _bar(what: str, console: Console, delay: float) -> Iterator[Report]:
         display.stop()
 
 
-def looked_at() -> Console | None:
+def watched() -> Console | None:
     """The console on the error stream if that is a terminal or a notebook, else None.
 
     rich's variable TTY_INTERACTIVE=0 says that nobody looks, as where a notebook is run as a test.

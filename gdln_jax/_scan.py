@@ -65,7 +65,7 @@ def descend(
         look: what to record of the parameters beside the loss.
         recorded: the loss to record, `recorded(parameters, step)`, where that is not `value`, as
             with batches. `value` comes with the gradient; this costs an evaluation per record.
-        state: optimiser state to go on from; by default that of a start.
+        state: optimiser state to continue from; by default that of a start.
         first: number of the first step.
         report: called with the steps taken and the loss, about `REPORTS` times.
     """
@@ -124,7 +124,7 @@ def as_transformation(optimizer: object, name: str = "optimizer") -> Optimizer:
 class _Made:
     """A function that equals any other that the same code made from the same values.
 
-    `optax.sgd(0.1)` makes new functions in every call, and JAX would compile a run anew for each.
+    `optax.sgd(0.1)` makes new functions in every call, and JAX would compile a run again for each.
     Functions of other packages than optax and this one equal themselves only: what they read when
     they run is not known.
     """
@@ -203,7 +203,7 @@ def apply_gradient(
     named = inspect.signature(optimizer.update).parameters.values()
 
     def value_alone(there: PyTree, grad_fn: object = None) -> Array:
-        # A line search of optax hands on to the value what it does not know itself.
+        # A line search of optax passes unknown keywords on to the value.
         del grad_fn
         return value_fn(there)
 
@@ -226,6 +226,6 @@ def _unusable(stage: str, error: Exception) -> ValueError:
         f"optimizer cannot be used: its {stage} raised {type(error).__name__}: {error}. It gets "
         "gradient, state and parameters, and value=, grad=, value_fn=, grad_fn= where it names "
         "them. One that needs more (optax.lookahead: pairs of parameters) needs a loop of your "
-        "own. Labels of optax.multi_transform that are a network must be handed over as a "
+        "own. Labels of optax.multi_transform that are a network must be passed as a "
         "function, lambda _: labels, since optax calls whatever can be called."
     )

@@ -288,21 +288,21 @@ def check_resume(
     resume: object,
     kind: type[Solution],
     pairs: Callable[[Any], dict[str, tuple[PyTree, PyTree]]],
-    anew: str,
+    restart: str,
 ) -> None:
-    """Refuse to go on from what is not one run of `kind` with its optimiser's state.
+    """Refuse to continue from what is not one run of `kind` with its optimiser's state.
 
     Args:
         kind: the type that training returns.
         pairs: `resume` -> {name: (what this run needs, what `resume` holds)}; each two must agree
             in structure, shapes and precision.
-        anew: how to start from the end of a run instead, as the user writes it.
+        restart: how to start from the end of a run instead, as the user writes it.
     """
     if not isinstance(resume, kind) or getattr(resume, "optimizer_state", None) is None:
         given = "a gradient flow" if isinstance(resume, kind) else type(resume).__name__
         raise ValueError(
             f"resume is {given}, without the state of an optimiser; pass the {kind.__name__} that "
-            f"train returned, or start anew, {anew}."
+            f"train returned, or start again, {restart}."
         )
     if resume.losses.ndim != 1:
         raise ValueError(
@@ -319,7 +319,7 @@ def check_resume(
         if here != there:
             raise ValueError(
                 f"resume is a run of another {name}: structure, shapes or precision differ. Pass "
-                f"the {name} of that run, or start anew, {anew}."
+                f"the {name} of that run, or start again, {restart}."
             )
 
 
@@ -346,7 +346,7 @@ def warn_of_plateau(
 ) -> None:
     """Warn, for one run whose values can be seen, when it ends where a network of weights 0 is.
 
-    A flat loss is no proof (a trained network has one too), so it is held against that of the
+    A flat loss is no proof (a trained network has one too), so it is compared with that of the
     same model with all weights 0, which costs a compilation and therefore comes last. Under a
     `Schedule` the loss must be that of weights 0 at all times, each with its data.
     """

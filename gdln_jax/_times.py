@@ -76,11 +76,11 @@ def time_to(
         ode: vector field ``f(t, y, args)`` with the structure of ``y0``; divide by tau yourself.
         y0: state at ``t0``: any pytree of arrays.
         measure: the scalar to watch, ``m(t, y, args)``.
-        args: parameters handed to ``curve``, ``ode`` and ``measure``.
+        args: parameters passed to ``curve``, ``ode`` and ``measure``.
         t0: start; a value that equals the level there is crossed at t0.
         t1: end, after which the level counts as never reached. Required for an ODE; for a curve
             the default is 2^65, far beyond any learning time in units of its rate.
-        search: increasing times (time,) on which a curve is first looked at. By default t0 and a
+        search: increasing times (time,) at which a curve is first evaluated. By default t0 and a
             geometric grid from t0 up to t1, two points per octave over 100 octaves.
         rtol: relative tolerance of the ODE solver: 1e-10, or 1e-5 in float32.
         atol: absolute tolerance, by default rtol times the scale of ``y0``, so that a plateau of

@@ -139,15 +139,15 @@ def train(
     Args:
         model: any `eqx.Module` (or pytree); its inexact arrays are trained. Gates are in the data
             and are never touched.
-        data: handed to `loss`; of any type for a loss of your own. For `mse` and `cross_entropy` of
+        data: passed to `loss`; of any type for a loss of your own. For `mse` and `cross_entropy` of
             a `GatedNetwork` they are packed first (full batch). Of a `Schedule` (of `steps`) step k
             sees the data of step k. Or a function of step and key, `data(k, key)`, whose data are
-            made anew for each step: label noise, resampling, replay, tasks that interleave. Its key
+            made for each step: label noise, resampling, replay, tasks that interleave. Its key
             is `jax.random.fold_in(key, k)`, and recorded losses are those of the step's data. Reuse
             one function object to reuse the compiled program; `jax.tree_util.Partial(f, x, y)`
             hands arrays to `f(x, y, k, key)` without baking them into it.
         optimizer: from optax, also those that ask for the value of the loss (`lbfgs`, `polyak_sgd`,
-            `contrib.reduce_on_plateau`) and `MultiSteps`. One that is made anew from the same
+            `contrib.reduce_on_plateau`) and `MultiSteps`. One that is made again from the same
             numbers runs the same compiled program; with functions of your own (a schedule) it must
             be the same object. A learning rate that varies over runs can be a traced array when
             the optimiser is built inside the mapped function.
@@ -160,7 +160,7 @@ def train(
             measured and they take less than 256 MB.
         throw: raise when the loss ceases to be finite; never under `jit` or `vmap`, where the
             member has status 1 and its losses from there on are NaN.
-        resume: a trajectory of `train` to go on from, for `steps` more: its final model (that of
+        resume: a trajectory of `train` to continue from, for `steps` more: its final model (that of
             `model` gives the structure only), optimiser state and number of steps. With the same
             optimiser, data and key the two runs are one to the last bit, batches included (under
             `vmap` to rounding).
@@ -199,8 +199,8 @@ def train(
     if resume is None:
         _warn_of_lost_updates(model, at_time(data, 0, key), optimizer, loss)
     else:
-        anew = "e.g. train(run.final, ...)"
-        check_resume(resume, Trajectory, _needed(model, optimizer), anew)
+        restart = "e.g. train(run.final, ...)"
+        check_resume(resume, Trajectory, _needed(model, optimizer), restart)
         model, state, start = resume.final, resume.optimizer_state, resume.ts[-1]
     keep = keeps_models(keep_models, measure, model, len(save_points(steps, save_every)))
     settings = Settings(optimizer, loss, measure, steps, save_every, batch_size, keep)

@@ -188,7 +188,7 @@ def balanced(lam: float | int = 0.0, *, scale: ArrayLike = 1.0) -> Initialiser:
 
 
 def _own(value: Any, name: str) -> Any:
-    """One finite number, ours even where the caller goes on writing to his array.
+    """One finite number, a copy, even if the caller changes the array later.
 
     Becomes a JAX array when weights are drawn, in the precision that holds then.
     """

@@ -1,4 +1,4 @@
-"""What callers hand in: arrays are checked and copied, mix-ups are answered in words."""
+"""What callers pass: arrays are checked and copied, mix-ups are answered in words."""
 
 import collections
 from typing import Any
@@ -71,7 +71,7 @@ OF_ONE_ARRAY = {
 
 
 class TestCopies:
-    """Whatever is written to an array later, what was made of it stays (FAULTS 1)."""
+    """Whatever is written to an array later, what was made of it stays."""
 
     @pytest.mark.parametrize("what", OF_ONE_ARRAY)
     def test_of_arrays(self, what):
@@ -130,7 +130,7 @@ Y = pd.DataFrame(np.arange(3.0)[:, None], index=ITEMS)
 
 
 class TestRowLabels:
-    """Arrays are paired by position; labels that contradict this are refused (FAULTS 5)."""
+    """Arrays are paired by position; labels that contradict this are refused."""
 
     @pytest.mark.parametrize(
         ("other", "words"),
@@ -300,7 +300,7 @@ class TestWeightsOfNetworks:
 
 
 class TestExamplesOfWeightZero:
-    """A loss, its gradient and its flow do not depend on what weighs 0 (FAULTS 13)."""
+    """A loss, its gradient and its flow do not depend on what weighs 0."""
 
     graph = Graph({"x": 2, "h": 3, "y": 2}, [("x", "h"), ("h", "y")])
     weights = (np.arange(6.0).reshape(3, 2) / 10, np.arange(6.0).reshape(2, 3) / 7)
@@ -417,7 +417,7 @@ class TestLearnedGates:
 
 
 class TestSeveralArrays:
-    """`==` and `np.asarray` of what holds several arrays: words, not NumPy's (FAULTS 34)."""
+    """`==` and `np.asarray` of what holds several arrays: words, not NumPy's."""
 
     @pytest.mark.parametrize(
         "held",
@@ -459,7 +459,7 @@ class TestSeveralArrays:
 
 
 def test_mix_ups_are_answered_in_words(refused_plainly):
-    """FAULTS 22: what was handed in, and what to hand in instead."""
+    """What was passed, and what to pass instead."""
     refused_plainly("""
 import equinox as eqx, jax, jax.numpy as jnp, numpy as np, optax
 from gdln_jax import *

@@ -1,4 +1,4 @@
-"""From checkpoints and data of one's own to a page of answers, by the command and from Python."""
+"""From checkpoints and a user's data to a page of answers, by the command and from Python."""
 
 import base64
 import importlib

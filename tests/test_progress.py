@@ -194,15 +194,15 @@ def test_a_recipe_has_one_bar_and_what_it_runs_none(terminal, capsys, monkeypatc
 
 
 def test_who_looks(monkeypatch):
-    assert _progress.looked_at() is None
+    assert _progress.watched() is None
     monkeypatch.setattr(rich_console, "_is_jupyter", lambda: True)
     monkeypatch.setenv("TERM", "xterm-color")
-    notebook = _progress.looked_at()
+    notebook = _progress.watched()
     assert notebook is not None
     assert notebook.is_terminal
     assert not notebook.is_jupyter  # no widgets
     monkeypatch.setenv("TTY_INTERACTIVE", "0")
-    assert _progress.looked_at() is None
+    assert _progress.watched() is None
 
 
 def test_what_is_no_progress_is_refused(refused_plainly):

@@ -1,4 +1,4 @@
-"""Semantic development: the quick size passes, checks can fail, and data of one's own are read."""
+"""Semantic development: the quick size passes, checks can fail, and a user's data are read."""
 
 import numpy as np
 import pytest

@@ -29,19 +29,32 @@ PHRASES = {
     r"meets here": "settings",
     r"hearsay|gossip": "is propagated",
     r"duck typing": "type checks",
+    r"go(es)? on|going on|went on": "continue, resume",
+    r"anew": "again",
+    r"for ever": "forever, without end",
+    r"hand(s|ed|ing)? (in|on|over|it|them)(?!-)": "pass",
+    r"suits?|suited": "fit",
+    r"looked at": "evaluated, checked, searched",
+    r"of one s own": "of your own",
+    r"at hand": "current",
+    r"as (it|they) stands?": "unchanged, in order",
 }
+BENCHMARKS = ("benchmarks/rows.py", "benchmarks/table.py")
 # A lower bound of a time, by the rate of arithmetic or of memory: a table's own term.
-ALLOWED = {r"(?<!\.)floors?": ("docs/benchmarks.md", "docs/benchmarks.py")}
-FRACTION = re.compile(r"(?<![\w.:+)\]}])\.\d")  # `:.2f` is a format
+ALLOWED = {r"(?<!\.)floors?": ("docs/benchmarks.md", "docs/benchmarks.py", *BENCHMARKS)}
+FRACTION = re.compile(r"(?<![\w.:+)\]}])\.\d(?![f%]|e['\"}])")  # `.2f` is a format
 
 
 def _files() -> list[str]:
     kinds = ("*.py", "*.pyi", "*.jinja", "*.md", "*.ipynb")
-    places = ["gdln_jax", "docs", "notebooks"]
+    places = ["gdln_jax", "docs", "notebooks", "benchmarks"]
     found = [p for place in places for kind in kinds for p in (ROOT / place).rglob(kind)]
     found += [
         ROOT / name
-        for name in ("README.md", "CONTRIBUTING.md", "tests/README.md", "pyproject.toml")
+        for name in (
+            *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md"),
+            *("pyproject.toml", "mkdocs.yml"),
+        )
     ]
     return sorted(path.relative_to(ROOT).as_posix() for path in found)
 
@@ -57,7 +70,7 @@ def _text(name: str) -> str:
 
 def _words(text: str) -> str:
     """`text` with the words of identifiers parted."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", text)
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|_|'", " ", text)
 
 
 def _uses(text: str, phrase: str) -> list[str]:

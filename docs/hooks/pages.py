@@ -47,14 +47,14 @@ def namespaces() -> list[str]:
 
 
 def members(namespace: str) -> list[str]:
-    """Public names of a namespace: what it hands on, or defines itself."""
+    """Public names of a namespace: what it re-exports, or defines itself."""
     path = _source(namespace)
     assert path is not None
     tree = _parsed(path)
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return list(ast.literal_eval(node.value))
-    handed_on = [
+    reexported = [
         alias.asname
         for node in tree.body
         if isinstance(node, ast.ImportFrom)
@@ -66,7 +66,7 @@ def members(namespace: str) -> list[str]:
         for node in tree.body
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
     ]
-    return handed_on + own
+    return reexported + own
 
 
 def api_pages() -> dict[str, str]:

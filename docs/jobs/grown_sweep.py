@@ -1,4 +1,4 @@
-"""A sweep that is stopped half way by Ctrl-C, goes on where it was, and grows by more seeds."""
+"""A sweep that is stopped half way by Ctrl-C, resumes where it was, and grows by more seeds."""
 
 from contextlib import suppress
 from signal import SIGINT, raise_signal

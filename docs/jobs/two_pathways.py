@@ -1,4 +1,4 @@
-"""A graph of one's own: which of two pathways learns what is common to two contexts?"""
+"""A graph of your own: which of two pathways learns what is common to two contexts?"""
 
 import numpy as np
 

@@ -92,7 +92,7 @@ def check_positive(value: Any, name: str) -> float:
 
 
 def is_concrete(tree: object) -> bool:
-    """Whether no leaf of `tree` is being traced, so that its values can be looked at."""
+    """Whether no leaf of `tree` is being traced, so that its values are known."""
     jax = sys.modules.get("jax")  # where it is not loaded, nothing is traced
     return jax is None or not any(
         isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree)

@@ -81,7 +81,7 @@ def missing(
 def namespace(name: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of the module called `name`, a public namespace.
 
-    Public is what the module defines or, for a package, what it hands on from this package; other
+    Public is what the module defines or, for a package, what it re-exports from this package; other
     imports and submodules are not shown.
     """
     module = sys.modules[name]
@@ -93,7 +93,7 @@ def namespace(name: str) -> tuple[Callable[[str], object], Callable[[], list[str
 
     def names() -> list[str]:
         shown = {k: v for k, v in vars(module).items() if not k.startswith("_")}
-        belongs = _handed_on if hasattr(module, "__path__") else _defined
+        belongs = _reexported if hasattr(module, "__path__") else _defined
         return sorted(k for k, v in shown.items() if belongs(v, name))
 
     return attribute, names
@@ -105,7 +105,7 @@ def _defined(value: object, module: str) -> bool:
     return not isinstance(value, ModuleType) and getattr(value, "__module__", module) == module
 
 
-def _handed_on(value: object, package: str) -> bool:
+def _reexported(value: object, package: str) -> bool:
     """Whether a name of a package is of this library: all but its modules and other libraries'."""
     if isinstance(value, ModuleType):
         return False

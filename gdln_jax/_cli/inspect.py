@@ -1,4 +1,4 @@
-"""`gdln inspect`: checkpoints and data of one's own, and one page of answers."""
+"""`gdln inspect`: your own checkpoints and data, and one page of answers."""
 
 import base64
 import io

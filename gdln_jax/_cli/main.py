@@ -130,7 +130,7 @@ def reproduce(
     ] = None,
     quick: _Quick = False,
     keep_going: Annotated[
-        bool, typer.Option("--keep-going/--stop", help="all: go on after a recipe that failed.")
+        bool, typer.Option("--keep-going/--stop", help="all: continue after a recipe that failed.")
     ] = True,
     distributed: Annotated[
         bool,
@@ -266,7 +266,7 @@ def write_report(
 ) -> None:
     """Write one self-contained HTML page of all recipes that ran here.
 
-    What failed or is missing stands at the top of it, and is exit code 1.
+    Failed and missing recipes are listed first, and give exit code 1.
     """
     with _understood():
         source = expanded(source)
@@ -309,7 +309,7 @@ def draw(
 ) -> None:
     r"""Draw an architecture: nodes, edges, closed gates, highlighted pathways.
 
-    The picture FILE.png stands beside FILE unless --out says where.
+    The picture is FILE.png beside FILE, unless --out is given.
 
     TOML: edges = \[["x", "h"], ["h", "y"]], then \[nodes] with x = 4 and so on; optional are
     paths = \[["x->h", "h->y"]], \[gates], \[labels], and of tied weights frozen = \["x->h"] and

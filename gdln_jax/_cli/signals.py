@@ -48,8 +48,9 @@ def raised() -> Iterator[list[int]]:
 def leaving() -> Iterator[None]:
     """As `raised`; and after a signal the process ends here, with 128 + its number.
 
-    Not by Python's teardown: XLA compiles in a thread of its own. It goes on after an interruption,
-    and would use the client that JAX takes away at exit, which is a segmentation fault.
+    Not by Python's teardown: XLA compiles in a thread of its own. It continues after an
+    interruption, and would use the client that JAX takes away at exit, which is a segmentation
+    fault.
     """
     with raised() as came:
         try:
@@ -62,7 +63,7 @@ def leaving() -> Iterator[None]:
 class _Raiser:
     """Raises an exception for the first signal, and again where it was lost.
 
-    Python prints an exception in a destructor or a callback and goes on. JAX has a callback at
+    Python prints an exception in a destructor or a callback and continues. JAX has a callback at
     each garbage collection, which is where a signal is raised that came during the collection.
     """
 

@@ -1,4 +1,4 @@
-"""Arrays that the caller hands in: checked, brought to one precision, and copied.
+"""Arrays from the caller: checked, brought to one precision, and copied.
 
 `jnp.asarray` shares the memory of a NumPy array where that happens to be aligned, so what the
 caller writes later would change data that were checked long ago.

@@ -154,7 +154,7 @@ def check_same_features(labels: Iterable[Labels]) -> None:
                     f"datas[{number}] and datas[{first}] feed the same units of node {node!r}, but "
                     f"name the features differently (feature {k}: {names.features[k]!r} beside "
                     f"{known[k]!r}). Bring both into one order, of DataFrames b[a.columns], or "
-                    "pass .to_numpy() to take the columns as they stand."
+                    "pass .to_numpy() to take the columns in their present order."
                 )
 
 
@@ -171,7 +171,7 @@ def _check_pair(name: str, labels: Any, other: str, known: Any) -> None:
         f"{name} and {other} are paired row by row, but {name} has {said} (row {i}: {labels[i]!r} "
         f"beside {known[i]!r}). Bring both into one order, of pandas objects b.reindex(a.index) "
         "or b.loc[a.index], of DataArrays b.reindex_like(a), or pass .to_numpy() to pair the rows "
-        "as they stand."
+        "by position."
     )
 
 

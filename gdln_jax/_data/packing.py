@@ -37,7 +37,7 @@ def pack(graph: Graph, data: GatedData | PackedData) -> PackedData:
     check_graph(graph)
     if isinstance(data, PackedData):
         if data.graph != graph:
-            raise ValueError("the packed data were made for another graph; pack them anew.")
+            raise ValueError("the packed data were made for another graph; pack them again.")
         return data
     check_gated_data(data)
     check_single(data, data.weights.shape[:-1])
@@ -109,7 +109,7 @@ def unpacked(graph: Graph, data: GatedData) -> PackedData:
 
 
 def in_blocks(data: GatedData | PackedData) -> GatedData | PackedData:
-    """Pack anew what `unpacked` arranged in one block, where gates differ between its examples.
+    """Pack again what `unpacked` arranged in one block, where gates differ between its examples.
 
     That is what `net.prepare(data)` gives under jit. Not for traced data; `GatedData` pass.
     """

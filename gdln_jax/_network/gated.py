@@ -186,7 +186,7 @@ class GatedNetwork(AbstractModel):
     def trainable(self) -> "GatedNetwork":
         """Booleans in the structure of the network: False for frozen arrays.
 
-        For loops of one's own: `moving, still = eqx.partition(net, net.trainable)`.
+        For loops of your own: `moving, still = eqx.partition(net, net.trainable)`.
         """
         flags = [True] * len(self.stacks) + [False] * len(self.fixed or ())
         return jax.tree.unflatten(jax.tree.structure(self), flags)

@@ -27,7 +27,7 @@ class AbstractModel(SeveralArrays, eqx.Module):
 
     _instead = Instead(
         data="a network is called on data. If labels of optax.multi_transform are a network, "
-        "hand them over as a function, lambda _: labels, since optax calls whatever can be called"
+        "pass them as a function, lambda _: labels, since optax calls whatever can be called"
     )
 
     @abc.abstractmethod

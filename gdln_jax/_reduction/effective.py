@@ -29,7 +29,7 @@ RELU_KAPPA = 0.661699
 class EffectiveInitial(Result, eqx.Module):
     """Initial amplitudes of a network that starts unaligned; made by `effective_initial`.
 
-    - `strengths`: projected b of every edge, in the hidden frames that suit the network best.
+    - `strengths`: projected b of every edge, in the hidden frames that fit the network best.
       The most informative start for `Reduction.solve`.
     - `amplitude`: (mode,) the projection as one number per mode, the mean over edges of each
       layer, then over layers; for two layers this is the growing combination |W2^T u + W1 v|/2,

@@ -1,4 +1,4 @@
-"""Mode strengths of a given network, in the hidden frames that suit it best."""
+"""Mode strengths of a given network, in the hidden frames that fit it best."""
 
 from collections.abc import Callable
 
@@ -170,7 +170,7 @@ class _Reading:
         return 1 - self._captured(frames, signed=False) / max(total, 1e-300)
 
     def aligned(self, frames: _Frames) -> _Frames:
-        """Hidden frames that suit the network, looked for from `frames`."""
+        """Hidden frames that fit the network, searched from `frames`."""
         walked = self.walked()
         if 1 - self.rest(walked) >= _ALIGNED:
             return self.positive(self.polished(walked, signed=False))

@@ -89,7 +89,7 @@ def reduce(
             is a `ReducedSchedule`, with a certificate for each phase.
         tol: largest residual that counts as exact; 1e-8 is far above rounding and far below any
             effect of non-diagonal data.
-        on_inexact: what to do above it. `"raise"`; `"warn"` and go on with the approximation; or
+        on_inexact: what to do above it. `"raise"`; `"warn"` and continue with the approximation; or
             `"coupled"`: keep the off-diagonal couplings, exact by construction but with a matrix
             per edge instead of one number per mode.
         frozen: of a graph with frozen parameters, parameter -> array.

@@ -192,7 +192,7 @@ class Reduction(Result, SeveralArrays, eqx.Module):
 
         b_e = diag(R_t^T W_e R_s) and the misalignment is ||W_e - R_t diag(b_e) R_s^T|| / ||W_e||.
         Without `align` the hidden frames R are those of `embed`. Hidden frames are free, so with
-        `align` those that suit `net` are looked for first (host code): an aligned network is
+        `align` those that fit `net` best are computed first (host code): an aligned network is
         recovered exactly, up to the free sign of each hidden mode, which is chosen so that what
         arrives there is positive; other networks are read in the frames that maximise the sum of
         all strengths, the combination that grows. Modes keep their labels when values cross.
@@ -501,7 +501,7 @@ class Reduction(Result, SeveralArrays, eqx.Module):
                 `"raise"`, or `"embed"` to run it on matrices of full shape.
             check_end: warn with `SaddleWarning` where the run ends in a saddle of the full loss.
                 Costs 100 products with the Hessian; not done under `jit` and `vmap`.
-            resume: a trajectory of `train` to go on from, in place of `b0`, for `steps` more.
+            resume: a trajectory of `train` to continue from, in place of `b0`, for `steps` more.
             throw: raise when the loss ceases to be finite; never under `jit` or `vmap`, where the
                 member has status 1.
 

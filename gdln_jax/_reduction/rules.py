@@ -42,7 +42,7 @@ Strengths = ModeStrengths | MatrixStrengths | ClassStrengths
 # Sizes of the points beside that at which modes are learned; at the large ones gradients are much
 # larger, so that a bound on entries of the gradient is felt.
 _SIZES = (1.0, 0.5, 3.0)
-_LONGEST = 64  # steps without any update after which an optimiser is not looked at further
+_LONGEST = 64  # steps without any update after which an optimiser is not tested further
 # Rounding of an update in float32: the slope of Newton-Schulz at 0 is 485.
 _FLOAT32 = 1e-3
 
@@ -360,7 +360,7 @@ def _tie_labels(reduction: Certified) -> tuple[int, ...] | None:
 
 
 def limit(tol: float) -> float:
-    """The residual that counts as exact, in the precision at hand."""
+    """The residual that counts as exact, in the current precision."""
     return max(check_positive(tol, "tol"), _FLOAT32 if jnp.result_type(float) == "float32" else 0)
 
 

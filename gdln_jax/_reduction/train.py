@@ -69,8 +69,8 @@ def train_reduced(
     save_every = check_integer(save_every, "save_every", minimum=1)
     state, first = None, jnp.asarray(0)
     if resume is not None:
-        anew = "from its strengths, train(run.final)"
-        check_resume(resume, ReducedTrajectory, _needed(system, rule, b0), anew)
+        restart = "from its strengths, train(run.final)"
+        check_resume(resume, ReducedTrajectory, _needed(system, rule, b0), restart)
         b0, state, first = resume.final, resume.optimizer_state, resume.ts[-1]
     with reporting("reduced training", steps, "step", progress) as report:
         run = _train(system, b0, state, first, rule, steps, save_every, report)
@@ -102,7 +102,7 @@ def _train(
     run = descend(
         lambda tree, _: system.value(tree),
         system.form.tree(b0),
-        system.form.optimizer(rule),  # made in here: another object would compile anew
+        system.form.optimizer(rule),  # made in here: another object would compile again
         steps,
         save_every=save_every,
         look=system.form.strengths,

@@ -99,7 +99,7 @@ class View(NamedTuple):
             mode_data=self.mode_data,
             strengths=self.statistics.strengths,
             variances=self.statistics.variances,
-            # NumPy scalars, so that jit sees them as data and does not compile anew for each.
+            # NumPy scalars, so that jit sees them as data and does not compile again for each.
             residual=np.float64(residual),
             untied_residual=np.float64(untied),
             typical=self.typical,
@@ -180,7 +180,7 @@ def packed_for(graph: Graph, data: GatedData | PackedData) -> PackedData:
 
 
 def answer_inexact(on_inexact: str, message: str, phases: tuple[int, ...] = ()) -> None:
-    """Raise, warn or go on, as the caller of `reduce` asked for."""
+    """Raise, warn or continue, as the caller of `reduce` asked for."""
     if on_inexact == "raise":
         error = InexactReductionError(message)
         error.phases = phases

@@ -32,7 +32,7 @@ Stage = tuple[str, float, float]
 
 
 class RefusedError(Exception):
-    """Why a block cannot go on; the first argument is the reason in two words."""
+    """Why a block cannot continue; the first argument is the reason in two words."""
 
     def __init__(self, reason: str, text: str):
         super().__init__(reason, text)

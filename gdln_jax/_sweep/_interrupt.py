@@ -1,7 +1,7 @@
-"""Ctrl-C during a sweep: the chunk at hand is finished and kept, then the sweep ends.
+"""Ctrl-C during a sweep: the current chunk is finished and kept, then the sweep ends.
 
 Python raises `KeyboardInterrupt` wherever it happens to be, and where that is a destructor or a
-callback of a library it prints the exception and goes on. A flag is not lost.
+callback of a library it prints the exception and continues. A flag is not lost.
 """
 
 import contextlib

@@ -159,7 +159,7 @@ class Run:
         """The results of this shard's points and of what is in the store.
 
         Chunk k of the whole grid belongs to shard k mod n, whatever is in the store already. What
-        a shard has left to do is cut into chunks of the same size anew: of a store that grows, few.
+        a shard has left to do is cut into chunks of the same size: of a store that grows, few.
         A store that has all points is read, and nothing else.
         """
         number, count = self.shard or (0, 1)

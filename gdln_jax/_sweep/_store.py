@@ -109,7 +109,7 @@ class Store:
         if form != _FORMAT:
             raise SweepStoreError(
                 f"the store {self.folder} was written in another form (number {form}, this is "
-                f"{_FORMAT}), by gdln_jax {wrote}. Go on with that version, or pass another "
+                f"{_FORMAT}), by gdln_jax {wrote}. Continue with that version, or pass another "
                 "folder; xarray.open_dataset reads its files chunk-*.nc."
             )
         for kind, old, new, was, asked in halves:
@@ -202,7 +202,7 @@ class Store:
             why = "the disk is full" if error.errno in _FULL else f"it cannot be written ({error})"
             raise SweepStoreError(
                 f"store {self.folder}: {why}. {done} chunks are stored and stay readable; make "
-                "space and call the same sweep again, it goes on from there."
+                "space and call the same sweep again, it resumes from there."
             ) from error
 
 

@@ -77,7 +77,7 @@ def sweep(
         mesh: split the points of a batch over the devices of this mesh (`jax.shard_map`). Under
             `jax.distributed` default all devices of all processes. Results do not depend on it up
             to rounding.
-        store: folder in which finished points are kept (`~` is the home); a second call goes on
+        store: folder in which finished points are kept (`~` is the home); a second call resumes
             from there, and so does one whose axes have more, fewer or reordered values. It logs
             how they differ. A store that has all points is read, and nothing is written to it.
         batch: points per chunk. Default: all points of a program, or with `store` a sixteenth (but

@@ -63,7 +63,7 @@ class WorkerError(RuntimeError):
 
 @dataclass(frozen=True)
 class _Work:
-    """A sweep in a form that can be sent to another process: there its key is made anew."""
+    """A sweep in a form that can be sent to another process: there its key is made again."""
 
     asked: Mapping[str, Any]
     key: tuple[str, np.ndarray]
@@ -110,7 +110,7 @@ def work_off(run: Run, count: int, executor: Executor | None) -> None:
             )
         raise WorkerError(
             f"{len(failed)} of {count} workers did not end well, first worker {number}: {what}. "
-            f"What they finished is in {run.folder}; call the same sweep again, it goes on from "
+            f"What they finished is in {run.folder}; call the same sweep again, it resumes from "
             "there."
         ) from None
 
@@ -143,7 +143,7 @@ def _end_with_parent(follow: Connection) -> None:
     """Watch, in a worker, the process that started it: end with it, and at once.
 
     Its locks go with the worker, and what it had half-written is removed by the next sweep. Where
-    the parent lives and closes its end of `follow`, the chunk at hand is finished first.
+    the parent lives and closes its end of `follow`, the current chunk is finished first.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -42,14 +42,14 @@ def reduce_width(
     Args:
         net: the wide network; a stack of seeds has its axes in front, and all are padded with zeros
             to the largest size.
-        data: all examples that will be used, with weight 0 those that are only looked at.
+        data: all examples that will be used, with weight 0 those that are not trained.
         outputs: "complete": exact for any loss of the outputs, minibatches and the tangent kernel.
             "span": smaller if targets span few directions, exact for `gdln.mse` only. With full
             batches of noisy targets pass `data.compress()`.
         tol: singular values below this share of the largest count as 0; default 1e-10, for float32
             weights 1e-5.
         on_open: "raise", "truncate" after `rounds` or before some size exceeds `max_size`, or
-            "fill": go on up to the full width.
+            "fill": continue up to the full width.
         rounds: for "truncate": how often directions are sent through the network (0: inputs and
             outputs alone).
         max_size: for "truncate": whole rounds while all sizes are at most this.

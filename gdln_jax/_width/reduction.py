@@ -111,7 +111,7 @@ class WidthReduction(Result):
         approximation afterwards.
 
         Args:
-            small: a network of the graph of `net`, say of a run; leading axes may stand in front.
+            small: a network of the graph of `net`, say of a run; leading axes are allowed.
             rest: the factor c of the rest, as `rest_factor` returns it; 1 without weight decay.
 
         Raises:
@@ -157,7 +157,7 @@ class WidthReduction(Result):
 
         Args:
             fn: the measure.
-            small: a network of the graph of `net`; leading axes may stand in front.
+            small: a network of the graph of `net`; leading axes are allowed.
             rest: as in `lift`.
             node: for `representational_similarity`.
 

@@ -17,7 +17,7 @@ from gdln_jax._checks.types import ArrayLike
 from gdln_jax.control._free_flow import TO_COEFFICIENTS, FreeFlow, Spending, tabulate
 
 _MOST = 200.0
-_PER_PANEL = 4  # efforts of a panel at which the sign of dT/dS is looked at
+_PER_PANEL = 4  # efforts of a panel at which the sign of dT/dS is evaluated
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def extremals(
         b0: the start, as in `Reduction.solve`; of a quotient (class, mode), or None for its own.
         T: the duration, in units of tau; the end is free.
         beta: weight of the cost of effort.
-        most: the largest effort that is looked at, in units of tau.
+        most: the largest effort that is searched, in units of tau.
 
     Returns:
         An odd number of them: minima and, between each two, a maximum. The best is the minimum of

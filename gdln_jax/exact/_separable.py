@@ -249,7 +249,7 @@ class _Motion(NamedTuple):
 
     @property
     def passes_zero(self) -> jax.Array:
-        """Where decay reaches 0 in a finite time and goes on as growth with the other sign."""
+        """Where decay reaches 0 in a finite time and continues as growth with the other sign."""
         return self.decays & (self.s < 0) & (self.c > 0)
 
     def falling(self) -> list[jax.Array]:

@@ -2,7 +2,7 @@
 
 W2^T W2 - W1 W1^T = lambda I is conserved under every task with whitened input, so that X = Q Q^T
 obeys the equation of `two_layer_flow` in each (theory#sequences). The product W2 W1 alone does not
-say how learning goes on; Q does, up to a right factor that changes nothing.
+determine the continuation; Q does, up to a right factor that changes nothing.
 """
 
 from collections.abc import Sequence

@@ -49,7 +49,7 @@ def learning_time(
 
     Args:
         model: any pytree whose inexact arrays learn.
-        data: handed to `loss`, with gates that may be traced (`with_gates`).
+        data: passed to `loss`, with gates that may be traced (`with_gates`).
         level: between the loss at the end and that of the start; 0 if it is passed at the start.
         t1: the end of the search, in the units of `tau`.
         loss: a function (model, data) -> number.

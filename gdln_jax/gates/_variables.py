@@ -168,7 +168,7 @@ def retention(
     L is the least loss over all real gates of the nodes with the weights as they are, and L_0 that
     with all of them closed, for `mse`. Measured for the task that was *not* trained last: near 1
     the weights keep its solution and gates alone bring it back (flexible), near 0 it has to be
-    learned anew (forgetful). Of all tasks at once it is the capacity that is kept.
+    learned again (forgetful). Of all tasks at once it is the capacity that is kept.
 
     Args:
         model: a `LearnedGates`, or a network.

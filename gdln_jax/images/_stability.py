@@ -1,7 +1,7 @@
 """The largest stable rate of SGD with momentum, from the curvature where training starts.
 
 Large initial weights need it: the curvature of three layers grows as gain^4, and with the images'
-mean squared norm, so no rate suits all gains and data sets.
+mean squared norm, so that no single rate works for all gains and data sets.
 """
 
 import equinox as eqx

@@ -161,7 +161,7 @@ def train_images(
 
     Memory: weights twice, one copy of the images, one chunk of outputs; it does not grow with M
     times the images. A run whose loss is no longer finite ends with `stopped == "diverged"`
-    and chance accuracies (in a batch of runs the others go on).
+    and chance accuracies (in a batch of runs the others continue).
 
     Raises:
         ValueError: for images, pattern or network that do not fit one another, or a checkpoint of

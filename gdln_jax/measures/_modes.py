@@ -72,7 +72,7 @@ def singular_values(
     """All singular values of each matrix, descending, min(target, source) of them.
 
     To look at: which mode a value belongs to, only `mode_strengths` says. On a CPU, `vmap` over
-    runs takes the runs one after the other, since jaxlib's batches can stand still there for ever.
+    runs takes the runs one after the other, since jaxlib's batches can hang there.
 
     First derivatives only, in forward and reverse mode: d sigma_i = u_i^T dW v_i. They are finite
     everywhere. Of values that are equal, the sum has a derivative, a single one has that of one

@@ -39,7 +39,7 @@ def learning(
     Args:
         run: what `gradient_flow`, `train` or `solve` returned, one run or a batch; the data set of
             a `sweep` whose function returned a run; a pair (t, losses (..., time)); or a mapping
-            name -> any of these, whose names stand at the ends of the curves.
+            name -> any of these, whose names label the ends of the curves.
         theory: the same, one or a mapping with the same names; or a `Reduction`, which is solved
             from the start of the run if that is one gradient flow with tau = 1.
         ax: where to draw; default new axes, whose `.figure` shows or saves itself.

@@ -140,7 +140,7 @@ def solved_from_start(reduction: Reduction, run: object) -> ReducedTrajectory:
 def check_clock(run: object, theory: object) -> None:
     """Raise `ValueError` where one counts steps and the other has times.
 
-    A data set is not looked at, since only its variables say what its clock is.
+    A data set is not searched, since only its variables say what its clock is.
     """
     clocks = [_clock(run), _clock(theory)]
     if None not in clocks and clocks[0] != clocks[1]:

@@ -31,7 +31,7 @@ def implementable_patterns(
     Args:
         inputs: array (example, |x|).
         bias: whether the unit has a bias.
-        limit: refuse to go on beyond this number of patterns.
+        limit: refuse more than this number of patterns.
 
     Raises:
         ValueError: for inputs that are not a finite matrix, or more than `limit` patterns.

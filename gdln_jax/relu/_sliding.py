@@ -1,6 +1,6 @@
 """Units at a kink, where the examples on both sides push back: the unit slides along it.
 
-A step of fixed length crosses the kink forth and back for ever. Here each such example is on for
+A step of fixed length keeps crossing the kink back and forth. Here each such example is on for
 the fraction of the step that keeps the unit on the kink, which is the flow in the sense of
 Filippov.
 """

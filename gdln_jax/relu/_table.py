@@ -1,4 +1,4 @@
-"""Data of one's own: tables with names, arrays by name, tensors, images."""
+"""Data of a user: tables with names, arrays by name, tensors, images."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

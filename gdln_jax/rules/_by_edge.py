@@ -110,7 +110,7 @@ class _Group(NamedTuple):
         if "grad" in extra:
             narrowed["grad"] = self.take(extra["grad"])
 
-        # optax's line searches hand on what the value names, and here nothing more is used.
+        # optax's line searches pass on what the value names, and here nothing more is used.
         def value(there: PyTree, grad_fn: object = None) -> Array:
             del grad_fn
             return extra["value_fn"](self.put(params, there))

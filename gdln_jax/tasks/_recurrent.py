@@ -51,9 +51,9 @@ def linear_rnn(
         attained) of the modes.
 
     Raises:
-        ValueError: strengths without a best network: their loss falls for ever as the pole grows,
-            so that no gradient flow settles; both or neither of strengths and examples; `key`
-            with examples.
+        ValueError: strengths without a best network: their loss falls without end as the pole
+            grows, so that no gradient flow settles; both or neither of strengths and examples;
+            `key` with examples.
 
     Warns:
         UserWarning: curvature above 1e4 at the minimum, where descent needs steps below 2e-4.
@@ -125,7 +125,7 @@ def _check_minimum(s: np.ndarray, b: np.ndarray, loss: np.ndarray, attained: np.
         raise ValueError(
             f"no network is best for mode {m + 1}, strengths {s[:, m].tolist()}: the loss falls "
             f"towards {loss[m]:.3g} as the pole b grows, because the first input weighs most and "
-            "the second hardly counts. Weights would grow for ever. Give later inputs more "
+            "the second hardly counts. Weights would grow without bound. Give later inputs more "
             "strength, or leave the first one out."
         )
     steep = [_curvature(column, pole) for column, pole in zip(s.T, b, strict=True)]

@@ -45,7 +45,7 @@ def reproduce_all(
     """Run recipes, each as `command reproduce NAME --out OUT/NAME OPTIONS`; return how they ended.
 
     What a recipe prints goes to `OUT/NAME/NAME.log`. One that ends without a record (an exception,
-    a refusal, a signal) leaves `NAME.failed.json` with the reason, and the others go on.
+    a refusal, a signal) leaves `NAME.failed.json` with the reason, and the others continue.
 
     Args:
         entries: the recipes.
@@ -53,7 +53,7 @@ def reproduce_all(
         options: the further arguments of a recipe.
         changed: called with the outcomes of all recipes before each one starts and at the end,
             also on an interruption, where those that did not end are `State.MISSING`.
-        keep_going: go on after a recipe that failed; otherwise the rest is `State.MISSING`.
+        keep_going: continue after a recipe that failed; otherwise the rest is `State.MISSING`.
         command: what runs `gdln`; default `GDLN`, this interpreter's.
 
     Raises:

@@ -3,7 +3,7 @@
 from gdln_jax.recipes._core.result import Dataset
 
 SEED = "seed"
-# Dimensions along which training goes on: what counts is the end.
+# Dimensions along which training proceeds: what counts is the end.
 _TIMES = ("time", "step", "epoch")
 # A variable with more values than this per seed is a curve or a map: the picture shows it.
 _LONGEST = 4

@@ -49,8 +49,8 @@ def limits(x: np.ndarray, s: np.ndarray) -> np.ndarray:
     """Limits of scale x time of the drops as the scale tends to 0: (time, head, component) each.
 
     Without saturation a head obeys v' = k.Sq, k' = v Sq, q' = v Sk, and diverges along the
-    component that it takes. That head and that component are removed; the others go on from where
-    they are. In time stretched by the size of the weights nothing diverges.
+    component that it takes. That head and that component are removed; the others continue from
+    where they are. In time stretched by the size of the weights nothing diverges.
     """
     s, free, t, shape, found = s.copy(), np.ones((len(x), 1)), 0.0, x.shape, []
 

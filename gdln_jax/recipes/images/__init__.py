@@ -58,7 +58,7 @@ class Options(RecipeOptions):
     evaluations: int = option(1, "evaluations of all routes per network", least=1)
     stop_at: float | None = option(None, "accuracy at which an evaluation stops the training")
     patience: int | None = option(None, "evaluations without progress before it stops")
-    checkpoint: Path | None = option(None, "folder of states; the same call goes on from there")
+    checkpoint: Path | None = option(None, "folder of states; the same call resumes from there")
     preset: Literal["small", "paper"] = option("small", "paper: N's values; weeks on a CPU")
 
     def validate(self) -> None:
