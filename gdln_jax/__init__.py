@@ -20,13 +20,19 @@ _MODULE_OF = {
     if alias.name != "__version__"
 }
 __all__ = list(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]
+# Modules of 0.1, and where their names are.
+_ASKED = {
+    "losses": "its functions are gdln.mse and gdln.cross_entropy",
+    "report": "the command gdln report writes the page",
+    "cli": "the command is gdln, or python -m gdln_jax",
+}
 
 
 def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
         from gdln_jax._checks import missing
 
-        raise missing(f"module {__name__!r}", name, __all__)
+        raise missing(f"module {__name__!r}", name, __all__, _ASKED)
     module = importlib.import_module(_MODULE_OF[name])
     value = module if _MODULE_OF[name] == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = value

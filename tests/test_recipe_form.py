@@ -41,7 +41,7 @@ def toy(monkeypatch, tmp_path):
         del sys.modules[name]
 
 
-def test_a_toy_recipe_from_the_words_of_the_page(toy, command, tmp_path):
+def test_a_toy_recipe_from_the_words_of_the_page(toy, command, tmp_path, monkeypatch):
     assert toy <= 120
     listed = command("list", "toy").stdout
     assert "initial amplitude b(0)" in listed
@@ -71,6 +71,19 @@ def test_a_toy_recipe_from_the_words_of_the_page(toy, command, tmp_path):
     verdict = json.loads((tmp_path / "changed" / "toy.json").read_text())["verdict"]
     assert verdict.startswith("Checks failed (gradient flow - H Eq. 7, loss / L(0))")
 
+    # Numbers that do not fit one another, and those that no axis can show, are refused.
+    class Blank(Figure):
+        def savefig(self, *_, **__):
+            raise ValueError("Data cannot be log-scaled because all values are <= 0.")
+
+    monkeypatch.setattr("gdln_jax.recipes.toy.figure.draw", lambda *_: Blank())
+    done = command("redraw", str(tmp_path / "toy.nc"))
+    assert done.exit_code == 2
+    assert "cannot be drawn: Data" in " ".join(done.output.replace("│", " ").split())
+    data.isel(time=slice(0)).to_netcdf(tmp_path / "toy.nc", engine="h5netcdf")
+    with pytest.raises(OptionError, match=r"toy.nc does not fit: .*Run it again: gdln reproduce"):
+        recipes.redraw(tmp_path / "toy.nc")
+
 
 def test_what_cannot_be_drawn_again_is_refused(tmp_path):
     with pytest.raises(OptionError, match="there is no file"):
@@ -80,7 +93,7 @@ def test_what_cannot_be_drawn_again_is_refused(tmp_path):
         recipes.redraw(tmp_path / "other.nc")
     bare = xarray.Dataset({"x": 1.0}, attrs={"recipe": "attention", "options": "{}"})
     bare.to_netcdf(tmp_path / "bare.nc", engine="h5netcdf")
-    with pytest.raises(OptionError, match=r"lacks '\w+'.* Run it again: gdln reproduce attention"):
+    with pytest.raises(OptionError, match=r"lacks '\w+'.*\(unknown; this is .*reproduce attention"):
         recipes.redraw(tmp_path / "bare.nc")
 
 

@@ -78,18 +78,21 @@ def missing(
     return AttributeError(f"{owner} has no attribute {name!r}{hint}", name=name, obj=None)
 
 
-def namespace(name: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+def namespace(
+    name: str, asked: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of the module called `name`, a public namespace.
 
     Public is what the module defines or, for a package, what it re-exports from this package; other
-    imports and submodules are not shown.
+    imports and submodules are not shown. `asked` maps names that it had to a text that says where
+    these are now.
     """
     module = sys.modules[name]
 
     def attribute(missed: str) -> object:
         if missed.startswith("_"):
             raise AttributeError(f"module {name!r} has no attribute {missed!r}")
-        raise missing(f"module {name!r}", missed, names())
+        raise missing(f"module {name!r}", missed, names(), asked)
 
     def names() -> list[str]:
         shown = {k: v for k, v in vars(module).items() if not k.startswith("_")}

@@ -180,7 +180,10 @@ def redraw(
         refuse_foreign(recipes.foreign(result.name, out))
         with writable(out):
             run = json.loads(result.data.attrs.get("run", "{}"))
-            paths = recipes.write(result, out, run=run)
+            try:
+                paths = recipes.write(result, out, run=run)
+            except ValueError as error:  # of matplotlib: nothing finite for an axis
+                raise OptionError(f"the numbers in {file} cannot be drawn: {error}") from error
     console.print_result(result, paths)
     if not result.passed:
         raise typer.Exit(1)

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Mapping
+from typing import ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Float, PyTree
@@ -29,6 +30,8 @@ class AbstractModel(SeveralArrays, eqx.Module):
         data="a network is called on data. If labels of optax.multi_transform are a network, "
         "pass them as a function, lambda _: labels, since optax calls whatever can be called"
     )
+
+    _asked: ClassVar = {"output_pairs": "it is .pairs(data)"}
 
     @abc.abstractmethod
     def __call__(self, data: GatedData) -> Mapping[str, Float[Array, "n width"]]:

@@ -52,6 +52,7 @@ class ReducedTrajectory(Solution):
             ("weights", "models", "networks", "strengths"),
             "strengths are .b[edge]; Reduction.networks gives the networks",
         ),
+        "steps": "the times are .ts, the number of steps of the solver is .stats['num_steps']",
     }
 
     b: Strengths

@@ -95,7 +95,13 @@ class Store:
             return None
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
-            form, wrote = kept.get("format", 1), kept["code"]["gdln_jax"]
+            if (form := kept.get("format", 1)) != _FORMAT:
+                raise SweepStoreError(
+                    f"the store {self.folder} was written in another form (number {form}, this is "
+                    f"{_FORMAT}), by gdln_jax {kept['code']['gdln_jax']}. Continue with that version, "
+                    "or pass another folder, in which all points are computed anew; "
+                    "xarray.open_dataset reads the results in its files chunk-*.nc."
+                )
             spec, code = self.spec.question, self.spec.code
             halves = (
                 ("spec", kept["hash"], self.spec.hash, kept["spec"], spec),
@@ -106,12 +112,6 @@ class Store:
             raise SweepStoreError(
                 f"{path} is not what a sweep wrote ({error}); pass another folder."
             ) from error
-        if form != _FORMAT:
-            raise SweepStoreError(
-                f"the store {self.folder} was written in another form (number {form}, this is "
-                f"{_FORMAT}), by gdln_jax {wrote}. Continue with that version, or pass another "
-                "folder; xarray.open_dataset reads its files chunk-*.nc."
-            )
         for kind, old, new, was, asked in halves:
             if old != new:
                 raise SweepStoreError(

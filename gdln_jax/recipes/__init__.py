@@ -5,11 +5,13 @@ nor matplotlib. `reproduce(name)` runs one, `redraw(file)` checks and draws a sa
 """
 
 import importlib
+import json
 import pkgutil
 from pathlib import Path
 from typing import Any
 
 from gdln_jax._checks import namespace as _namespace
+from gdln_jax._version import __version__
 from gdln_jax.recipes._core.declare import Criterion as Criterion
 from gdln_jax.recipes._core.declare import Progress as Progress
 from gdln_jax.recipes._core.declare import silent as silent
@@ -77,11 +79,17 @@ def redraw(file: Path | str) -> Result:
     options = with_values(recipe.options, values)
     try:
         return recipe.examine(options, data)
-    except KeyError as error:
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        what = f"lacks {error}" if isinstance(error, KeyError) else f"does not fit: {error}"
         raise OptionError(
-            f"{file} lacks {error}, which {name!r} now measures: the file is damaged or of another "
-            f"version. Run it again: gdln reproduce {name}."
+            f"{file} {what}. Either it was changed, or another version of {name!r} wrote it "
+            f"({json.loads(data.attrs.get('versions', '{}')).get('gdln_jax', 'unknown')}; this is "
+            f"{__version__}). Run it again: gdln reproduce {name}."
         ) from error
 
 
-__getattr__, __dir__ = _namespace(__name__)
+_ASKED = {
+    "Entry": "the values of CATALOGUE are of the class Recipe",
+    "entry": "recipes.load(name) returns the recipe",
+}
+__getattr__, __dir__ = _namespace(__name__, _ASKED)
