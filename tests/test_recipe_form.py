@@ -77,7 +77,7 @@ def test_a_toy_recipe_from_the_words_of_the_page(toy, command, tmp_path, monkeyp
             raise ValueError("Data cannot be log-scaled because all values are <= 0.")
 
     monkeypatch.setattr("gdln_jax.recipes.toy.figure.draw", lambda *_: Blank())
-    done = command("redraw", str(tmp_path / "toy.nc"))
+    done = command("redraw", str(tmp_path / "toy.nc"), "--out", str(tmp_path / "changed"))
     assert done.exit_code == 2
     assert "cannot be drawn: Data" in " ".join(done.output.replace("│", " ").split())
     data.isel(time=slice(0)).to_netcdf(tmp_path / "toy.nc", engine="h5netcdf")
