@@ -98,8 +98,8 @@ class Store:
             if (form := kept.get("format", 1)) != _FORMAT:
                 raise SweepStoreError(
                     f"the store {self.folder} was written in another form (number {form}, this is "
-                    f"{_FORMAT}), by gdln_jax {kept['code']['gdln_jax']}. Continue with that version, "
-                    "or pass another folder, in which all points are computed anew; "
+                    f"{_FORMAT}), by gdln_jax {kept['code']['gdln_jax']}. Continue with that "
+                    "version, or pass another folder, in which all points are computed anew; "
                     "xarray.open_dataset reads the results in its files chunk-*.nc."
                 )
             spec, code = self.spec.question, self.spec.code
