@@ -99,7 +99,7 @@ class Store:
                 raise SweepStoreError(
                     f"the store {self.folder} was written in another form (number {form}, this is "
                     f"{_FORMAT}), by gdln_jax {kept['code']['gdln_jax']}. Continue with that "
-                    "version, or pass another folder, in which all points are computed anew; "
+                    "version, or pass another folder, in which all points are computed again; "
                     "xarray.open_dataset reads the results in its files chunk-*.nc."
                 )
             spec, code = self.spec.question, self.spec.code
