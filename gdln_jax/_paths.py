@@ -106,7 +106,7 @@ def path_gate(graph: Graph, data: GatedData, path: Path) -> Float[Array, " n"]:
 def path_sum_gradient(
     net: GatedNetwork, stats: PathStatistics
 ) -> dict[str, Float[Array, "target source"]]:
-    r"""Right-hand side of N Eq. 3-4 for every edge, that is $-dL/dW_e$:
+    r"""Return the right-hand side of N Eq. 3-4 for every edge, that is $-dL/dW_e$:
 
     $\sum_{p \ni e} W_{\bar t(p,e)}^T [\Sigma^{yx}(p) - \sum_j W_j \Sigma^x(j,p)]
     W_{\bar s(p,e)}^T$.

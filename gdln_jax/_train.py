@@ -49,7 +49,7 @@ def flow_time(
     tau: ArrayLike = 1.0,
     momentum: ArrayLike = 0.0,
 ) -> Float[Array, "..."]:
-    r"""Flow time of a number of gradient-descent steps: $t = \tau \sum_k \eta_k / (1 - \beta)$.
+    r"""Return the flow time of gradient-descent steps: $t = \tau \sum_k \eta_k / (1 - \beta)$.
 
     Here beta is `momentum`; for one rate t = tau eta steps / (1 - beta). Plain gradient descent is
     the Euler discretisation of the flow with this clock, exactly; the difference is of first order

@@ -77,7 +77,7 @@ class RandomInitialiser(Suggesting):
 
 
 def orthogonal(gain: ArrayLike = 1.0) -> RandomInitialiser:
-    """Random semi-orthogonal matrices times `gain`: all singular values equal `gain`.
+    """Draw random semi-orthogonal matrices times `gain`: all singular values equal `gain`.
 
     This is the random initialisation whose scale *is* an initial amplitude, b(0) = `gain` per
     edge up to alignment: the modes start unaligned, and the effective b(0) is what
@@ -87,7 +87,7 @@ def orthogonal(gain: ArrayLike = 1.0) -> RandomInitialiser:
 
 
 def normal(std: ArrayLike | Mapping[str, ArrayLike] = 1.0) -> RandomInitialiser:
-    """Independent entries N(0, std^2); `std` is one number, or a mapping edge -> number.
+    """Draw independent entries N(0, std^2); `std` is one number, or a mapping edge -> number.
 
     The projection of a random matrix on one pair of directions is N(0, std^2) too, so a mode's
     amplitude per edge starts at order `std`, far below the largest singular value
@@ -100,7 +100,7 @@ def normal(std: ArrayLike | Mapping[str, ArrayLike] = 1.0) -> RandomInitialiser:
 
 
 def xavier(gain: ArrayLike = 1.0) -> RandomInitialiser:
-    """Glorot's normal initialisation: std = gain sqrt(2 / (|source| + |target|)).
+    """Draw by Glorot's normal initialisation: std = gain sqrt(2 / (|source| + |target|)).
 
     N Fig. 4 calls sigma_0 the `gain`; it is not b(0) (E9): for N_h = 64 and gain 0.2 the
     effective amplitude is 0.1016 +- 0.0064.
@@ -109,7 +109,7 @@ def xavier(gain: ArrayLike = 1.0) -> RandomInitialiser:
 
 
 def decoupled(reduction: _Embeds, scale: ArrayLike | Mapping[str, ArrayLike]) -> Initialiser:
-    """Weights aligned with the data: W_e = U_e diag(scale) V_e^T, so b(0) = `scale` exactly.
+    """Align weights with the data: W_e = U_e diag(scale) V_e^T, so that b(0) = `scale` exactly.
 
     `reduction` comes from `gdln.reduce`; `scale` is one number, one per mode, or a mapping edge
     name -> either. From here the reduced dynamics are exact. The key is not used.
@@ -140,7 +140,7 @@ def decoupled(reduction: _Embeds, scale: ArrayLike | Mapping[str, ArrayLike]) ->
 
 
 def balanced(lam: float | int = 0.0, *, scale: ArrayLike = 1.0) -> Initialiser:
-    r"""Random weights in which what E8 conserves is `lam` I at every hidden node.
+    r"""Draw random weights whose conserved matrix (E8) is `lam` I at every hidden node.
 
     $\sum_{out} W^T W - \sum_{in} W W^T = \lambda I$. The weights are balanced, though not aligned
     with the data.

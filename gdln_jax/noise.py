@@ -122,7 +122,7 @@ def learning_curves(
     tau: ArrayLike = 1.0,
     nodes: int = _NODES,
 ) -> LearningCurves:
-    r"""Expected train and test error of a two-layer linear network on finite noisy data.
+    r"""Return the expected train and test error of a two-layer linear network on noisy data.
 
     Targets $y = W x + z$ with a teacher W = sum_q sbar_q u_q v_q^T (N3 x N1) in random position
     and z iid N(0, sigma^2); P >= N1 examples whose inputs are whitened exactly, X X^T/P = I. The
@@ -181,9 +181,9 @@ def best_time(
     *,
     tau: ArrayLike = 1.0,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """When to stop: the time of the smallest expected test error, and that error.
+    """Return the time of the smallest expected test error, and that error.
 
-    Arguments, setting and what has no formula are those of `learning_curves`.
+    Arguments, setting and limits are those of `learning_curves`.
 
     Returns:
         `(time, test)`. `time` is `inf` where training never harms (`test` is then the end value
@@ -191,7 +191,7 @@ def best_time(
         sigma, a0 and tau, `time` by the implicit function theorem, with derivative 0 where it is
         0 or `inf`; it jumps where two minima are equally deep.
 
-    The minimum is looked for on 161 times that cover the learning of all modes above the
+    The minimum is searched on 161 times that cover the learning of all modes above the
     threshold (of the bulk's edge if there are none) and 80 from there to 10,000 times as late,
     then refined around the best. A best test error within 1e-6 (relative) of the end value counts
     as the end value. Runs under `jit` and `vmap`.
@@ -213,7 +213,7 @@ def draw(
     key: PRNGKeyArray,
     hidden: int | None = None,
 ) -> Task:
-    """One data set of the setting of `learning_curves`: teacher, whitened inputs and noise.
+    """Draw one data set of the setting of `learning_curves`: teacher, whitened inputs, noise.
 
     Nodes `x` (N1), `h` (`hidden`), `y` (N3). The inputs are sqrt(P) times a random matrix with
     orthonormal columns, so that Sigma^x = I to rounding, and the targets are those of a teacher in

@@ -4,6 +4,7 @@ A list of phrases is kept out of code (identifiers, comments, docstrings, messag
 notebooks' texts and this repository's own documents.
 """
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -108,3 +109,51 @@ def test_a_phrase_is_seen_wherever_it_stands():
     assert _uses("the Floor above", r"(?<!\.)floors?")
     assert FRACTION.search("below .7")
     assert not FRACTION.search("0.7, x[...].5, 1.5, f'{x:.2f} {x:+.1f}'")
+
+
+# First words of docstrings of public functions. A verb that is missing is added.
+VERBS = re.compile(
+    "Absorb|Add|Align|Answer|Apply|Arrange|Bring|Build|Calculate|Call|Certify|Check|Choose|Cluster|Collect|"
+    "Compare|Compute|Describe|Divide|Draw|Embed|Enumerate|Estimate|Evaluate|Find|Fit|Fold|Give|Group|"
+    "Invert|Label|Learn|Let|Lift|List|Load|Make|Map|Match|Measure|Merge|Minimise|Name|Optimise|Pack|Predict|"
+    "Print|Project|Race|Raise|Read|Recognise|Reconstruct|Reduce|Refer|Regress|Replace|Report|Reproduce|"
+    "Return|Run|Save|Score|Set|Show|Solve|Split|Stack|Start|Take|Train|Transform|Turn|Undo|Write"
+)
+
+
+def _defined(module: str) -> ast.Module:
+    path = ROOT / module.replace(".", "/")
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _first_words() -> dict[str, str]:
+    """First word of the docstring of each public function and method, read from the sources."""
+    package = ROOT / "gdln_jax"
+    spaces = [*package.glob("[a-z]*/__init__.py"), package / "__init__.pyi"]
+    words = {}
+    for space in spaces:
+        for line in ast.walk(ast.parse(space.read_text(encoding="utf-8"))):
+            if not isinstance(line, ast.ImportFrom) or not str(line.module).startswith("gdln_jax."):
+                continue
+            public = {alias.name for alias in line.names if alias.name == alias.asname}
+            nodes = [n for n in _defined(str(line.module)).body if getattr(n, "name", "") in public]
+            for node in nodes:
+                whole = node.body if isinstance(node, ast.ClassDef) else [node]
+                words |= {
+                    f"{line.module}.{node.name}.{one.name}": (
+                        ast.get_docstring(one) or "-"
+                    ).split()[0]
+                    for one in whole
+                    if isinstance(one, ast.FunctionDef)
+                    and not one.name.startswith("_")
+                    and not {"property", "overload", "cached_property"}
+                    & {ast.unparse(d).split(".")[-1] for d in one.decorator_list}
+                }
+    return words
+
+
+def test_docstrings_of_functions_begin_with_a_verb():
+    words = _first_words()
+    assert not {name: word for name, word in words.items() if not VERBS.fullmatch(word)}
+    assert len(words) > 250

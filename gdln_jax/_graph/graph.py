@@ -211,7 +211,7 @@ class Graph(Mistakable):
         return MappingProxyType(own)
 
     def ends(self, parameter: str) -> tuple[str, str]:
-        """Nodes at the left and right side of a parameter's array, in its first use."""
+        """Return the nodes at the left and right side of a parameter's array, in its first use."""
         (name, transposed), *_ = self.uses[parameter]
         edge = self.edge(name)
         return (edge.source, edge.target) if transposed else (edge.target, edge.source)
@@ -311,7 +311,7 @@ class Graph(Mistakable):
         return tuple(edge.name for edge in edges)
 
     def shape(self, name: str) -> tuple[int, int]:
-        """Shape (|target|, |source|) of the weight matrix on the edge called `name`."""
+        """Return the shape (|target|, |source|) of the weight matrix of edge `name`."""
         edge = self.edge(name)
         return self.nodes[edge.target], self.nodes[edge.source]
 
@@ -369,7 +369,7 @@ class Graph(Mistakable):
         return tuple(Bundle(*ends, tuple(groups[ends])) for ends in ordered)
 
     def node_class(self, name: str) -> NodeClass:
-        """The (level, width) of a node; nodes of one class are computed side by side."""
+        """Return (level, width) of a node; nodes of one class are computed together."""
         return self.level[name], self.nodes[name]
 
     @functools.cached_property

@@ -221,7 +221,7 @@ class GatedNetwork(AbstractModel):
         data.validate(self.graph)
 
     def prepare(self, data: GatedData | PackedData) -> PackedData:
-        """Arrange data for repeated evaluation: packed where values can be seen."""
+        """Arrange data for repeated evaluation: packed where values are known."""
         if not isinstance(data, PackedData):
             check_gated_data(data)
         if isinstance(data, PackedData) or is_concrete(data):

@@ -20,7 +20,7 @@ from gdln_jax._network.model import AbstractModel, predicted_pairs
 
 
 def mse(model: PyTree, data: GatedData | PackedData) -> Float[Array, ""]:
-    r"""N Eq. 1: $L = \langle \frac12 \sum_{v \in Out} \|y_v - h_v\|^2 \rangle$.
+    r"""Return $L = \langle \frac12 \sum_{v \in Out} \|y_v - h_v\|^2 \rangle$ (N Eq. 1).
 
     A *half mean squared norm*: the weighted mean is over examples only; there is no mean over
     features and no other factor.
@@ -29,7 +29,9 @@ def mse(model: PyTree, data: GatedData | PackedData) -> Float[Array, ""]:
 
 
 def cross_entropy(model: PyTree, data: GatedData | PackedData) -> Float[Array, ""]:
-    r"""Softmax cross-entropy $\langle -\sum_v \sum_k y_{vk} \log \mathrm{softmax}(h_v)_k \rangle$.
+    r"""Return the softmax cross-entropy of the outputs.
+
+    It is $\langle -\sum_v \sum_k y_{vk} \log \mathrm{softmax}(h_v)_k \rangle$.
 
     Targets are probabilities or one-hot rows per output node; an output whose target row is 0
     does not count.
@@ -46,7 +48,7 @@ def _surprise(h: Array, y: Array, w: Array) -> Array:
 
 
 def predictive_coding(model: PyTree, data: GatedData | PackedData) -> Float[Array, ""]:
-    r"""The energy of predictive coding at the activities that minimise it, for linear chains.
+    r"""Return the energy of predictive coding at its minimising activities, for linear chains.
 
     $L = \frac12 \langle r^T S^{-1} r \rangle$ with the error $r = y - W_L \cdots W_1 x$ and $S = 1
     + \sum_{l=2}^{L} (W_L \cdots W_l)(W_L \cdots W_l)^T$ (theory#predictive-coding; Innocenti et al.

@@ -103,7 +103,7 @@ def effective_initial(
 
 
 def expected_initial(num_units: int, std: float, *, layer: str = "linear") -> tuple[float, float]:
-    r"""Expected a0 = b(0)^2 of a two-layer pathway with iid N(0, std^2) weights, and its sd.
+    r"""Return the expected a0 = b(0)^2 of two layers with iid N(0, std^2) weights, and its sd.
 
     - `layer="linear"`: the growing combination $|W_2^T u + W_1 v|^2/4$ is
       $\frac{std^2}{2}\chi^2_n$: mean n std^2/2 (the obvious u^T W2 W1 v is often negative).

@@ -69,15 +69,15 @@ class Quotient(Result, SeveralArrays, eqx.Module):
         return 1.0 / np.bincount(self.labels)
 
     def loss(self, x: Float[Array, "cls mode"]) -> Float[Array, ""]:
-        """l at strengths x of the classes."""
+        """Return l at strengths x of the classes."""
         return program_loss(x, self.program)
 
     def by_edge(self, x: Float[Array, "*batch cls mode"]) -> ClassStrengths:
-        """Strengths of the classes, read like a mapping edge -> (..., mode)."""
+        """Return strengths of the classes as a mapping edge -> (..., mode)."""
         return ClassStrengths(self.graph, (jnp.asarray(x),), self.classes, self.labels)
 
     def expand(self, x: Float[Array, "*batch cls mode"] | EdgeArrays) -> ModeStrengths:
-        """Strengths of all edges from those of the classes, `run.x` or `run.b` of a solution."""
+        """Return the strengths of all edges from those of the classes, `run.x` or `run.b`."""
         if isinstance(x, ClassStrengths):
             return x.expanded()
         if isinstance(x, ModeStrengths):

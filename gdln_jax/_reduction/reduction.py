@@ -174,7 +174,7 @@ class Reduction(Result, SeveralArrays, eqx.Module):
         return tuple(jnp.broadcast_to(w, (*lead, *w.shape)) for w in self.fixed)
 
     def loss(self, b: StrengthsLike) -> Float[Array, ""]:
-        """l(b) = L(W(b)); O(modes x active edges), no paths. Differentiable in b, all orders."""
+        """Return l(b) = L(W(b)), differentiable to all orders; O(modes x active edges)."""
         given = self.strengths_of(b)
         # Frozen matrices that are not diagonal in the frames couple modes whatever b.
         if self.core is not None and (isinstance(given, MatrixStrengths) or self.fixed is not None):

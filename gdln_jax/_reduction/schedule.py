@@ -162,7 +162,7 @@ class ReducedSchedule(Result, SeveralArrays, eqx.Module):
         return self.parts[0].project(net, align=align)
 
     def loss(self, b: StrengthsLike, phase: int) -> Float[Array, ""]:
-        """l(b) on the data of a phase, counted from 0."""
+        """Return l(b) on the data of a phase, counted from 0."""
         return self.phases[phase].loss(b)
 
     def losses(self, run: ReducedTrajectory) -> Float[Array, "data time"]:

@@ -44,7 +44,7 @@ class ModeStrengths(EdgeArrays):
         return cls(graph, stacked(graph, rows))
 
     def masked(self, masks: tuple[Array, ...]) -> "ModeStrengths":
-        """The same strengths, 0 where a mask (edge, mode) is."""
+        """Return these strengths, with 0 where a mask (edge, mode) is."""
         return ModeStrengths(
             self.graph, tuple(x * mask for x, mask in zip(self.stacks, masks, strict=True))
         )

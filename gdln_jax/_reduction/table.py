@@ -32,7 +32,7 @@ class PathTable(Result, eqx.Module):
     overlaps: dict[tuple[Path, Path], Float[Array, " mode"]]
 
     def gradient(self, b: EdgeArrays | Mapping[str, Array]) -> dict[str, Array]:
-        r"""Right-hand side of N Eq. 10 by enumeration:
+        r"""Return the right-hand side of N Eq. 10 by enumeration:
         $\sum_{p \ni e} B_{p \setminus e}[S(p) - \sum_j U_p^T U_j B_j D(j,p)]$.
         """
         product = {p: jnp.prod(jnp.stack([b[e] for e in p]), axis=0) for p in self.paths}

@@ -23,7 +23,7 @@ from gdln_jax.exact._modes import linear_mode
 def chain_mode_time(
     a: ArrayLike, s: ArrayLike, d: ArrayLike, a0: ArrayLike, depth: int, tau: ArrayLike = 1.0
 ) -> Float[Array, "..."]:
-    r"""Time at which a balanced chain of `depth` layers has the mode at `a` (theory#chains).
+    r"""Return the time at which a balanced chain has the mode at `a` (theory#chains).
 
     With $p = s/d$ and $y = (a/p)^{1/L}$ it is $\tau p^{2/L-1}/s$ times the change of $y^{2-L}/(2-L)
     + F_L(y)$ (for L = 2: $\ln y + F_2(y)$), $F_L = \int z/(1 - z^L)$ in logarithms of $1 - y/w_k$,
@@ -61,7 +61,7 @@ def _chain_mode_time(depth: int, a: Array, s: Array, d: Array, a0: Array, tau: A
 def chain_mode(
     t: ArrayLike, s: ArrayLike, d: ArrayLike, a0: ArrayLike, depth: int, tau: ArrayLike = 1.0
 ) -> Float[Array, "..."]:
-    r"""Product a(t) of the weights of one mode in a balanced chain of `depth` layers.
+    r"""Return the product a(t) of the weights of one mode in a balanced chain of `depth` layers.
 
     The inverse of `chain_mode_time`. For two layers it is `linear_mode`.
 
@@ -148,7 +148,7 @@ def _logit_at(depth: int):
 def decay_fold(
     s: ArrayLike, d: ArrayLike, depth: int
 ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-    r"""Largest weight decay at which a balanced chain of 3 layers or more keeps a mode.
+    r"""Return the largest weight decay at which a balanced chain of 3 or more layers keeps a mode.
 
     With decay lambda in the flow a nonzero solution exists up to $\lambda^* = a^{*\,1-2/L} s L/(2L
     - 2)$, where its product is $a^* = (L-2) s/((2L-2) d)$: a fold. Below it the smaller of two
@@ -174,7 +174,7 @@ def chain_sharpness(
     widths: Sequence[int] | None = None,
     empty_variance: ArrayLike = 0.0,
 ) -> tuple[Float[Array, " reduced"], Float[Array, " normal"]]:
-    """Eigenvalues of the Hessian of an aligned chain: on the manifold, and normal to it.
+    """Return the eigenvalues of the Hessian of an aligned chain, on the manifold and normal to it.
 
     The Hessian falls into one block per mode (reduced), and one per pair of directions of the nodes
     (normal; theory#curvature). A direction is a mode, or an empty one that carries none.

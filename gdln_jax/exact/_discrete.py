@@ -17,7 +17,7 @@ from gdln_jax.exact._chain import chain_mode_time
 def two_cycle(
     s: ArrayLike, d: ArrayLike, learning_rate: ArrayLike
 ) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
-    r"""Two-cycle of gradient descent on a balanced mode of two layers, beyond its step limit.
+    r"""Return the two-cycle of gradient descent on a balanced mode beyond its step limit.
 
     With mu = eta s the weights obey, in u = w sqrt(eta d), u' = u (1 + mu - u^2). For mu > 1 the
     minimum is unstable and w^2 alternates between $1/(A \eta d)$ and $A/(\eta d)$, where A + 1/A =
@@ -41,7 +41,7 @@ def two_cycle(
 def imbalance_factor(
     s: ArrayLike, d: ArrayLike, b: Float[Numbers, "*batch layer"], learning_rate: ArrayLike
 ) -> Float[Array, "*batch hidden"]:
-    r"""Factor by which one step of gradient descent multiplies b_(k+1)^2 - b_k^2.
+    r"""Return the factor by which one step of gradient descent multiplies b_(k+1)^2 - b_k^2.
 
     It is $1 - (\eta\, r \prod_{m \neq k, k+1} b_m)^2$ with the residual r = s - d prod b: the
     quantity that the flow conserves decays at second order in the step.
@@ -74,7 +74,7 @@ def imbalance_factor(
 def momentum_clock_error(
     s: ArrayLike, learning_rate: ArrayLike, momentum: ArrayLike
 ) -> Float[Array, "..."]:
-    r"""Relative error of the clock eta steps/(1 - beta) for a mode that grows under heavy ball.
+    r"""Return the relative error of the clock eta steps/(1 - beta) for a mode under heavy ball.
 
     The mode grows by z per step, the larger root of z^2 - (1 + beta + eta s) z + beta = 0, and not
     by exp(a), a = eta s/(1 - beta); the error is 1 - ln(z)/a, to first order a (1 + beta)/(2 (1 -
@@ -101,7 +101,7 @@ def momentum_clock_error(
 def sign_time(
     b0: Float[Numbers, "*#batch path layer"], p: ArrayLike
 ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch path"]]:
-    r"""Time and shares of pathways when a mode is learned under sign flow, db/dt = +-1.
+    r"""Return the time and shares of pathways when sign flow, db/dt = +-1, learns a mode.
 
     That is the polar factor (Muon) with small steps: all strengths grow alike, and the target p is
     met when $\sum_{paths} \prod_e (b_e(0) + t) = p$.
@@ -157,7 +157,7 @@ def adagrad_steps(
     learning_rate: ArrayLike,
     eps: ArrayLike,
 ) -> Float[Array, "..."]:
-    r"""Steps of Adagrad, or of Shampoo on a mode, until every layer of a balanced chain is at `b`.
+    r"""Return the steps of Adagrad, or Shampoo, until every layer of a balanced chain is at `b`.
 
     The update is $-\eta g/\sqrt{\epsilon + \sum g^2}$. For small steps $\sqrt{\epsilon + \sum g^2}$
     is $\sqrt\epsilon + (l_0 - l)/(2 L \eta)$ with the loss l of the mode, which gives the number of
@@ -196,7 +196,7 @@ def pathway_race(
     d: ArrayLike,
     depth: int,
 ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch path"]]:
-    r"""Outcome of the race of balanced pathways that feed one mode under gradient flow.
+    r"""Return the outcome of the race of balanced pathways that feed one mode.
 
     Each has $\tau \dot u_q = \kappa_q u_q^{L-1} (s - d \sum_q u_q^L)$, with kappa the geometric
     mean of the rate factors of its layers (theory#shared-pathways). In the clock dTheta = (s - d

@@ -32,7 +32,7 @@ def fusion_times(
     fusion: int,
     c: ArrayLike = 1.0,
 ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-    r"""Times at which two modalities are learned, to leading order in the initial scale.
+    r"""Return the times at which two modalities are learned, to leading order in the initial scale.
 
     A is first where $s_A > s_B$, whatever lowers the loss more. With $\tilde s = s_B - s_A
     d_{AB}/d_A$, $k = s_B/s_A$ and $u_A = (s_A/d_A)^{1/L}$, for two separate layers

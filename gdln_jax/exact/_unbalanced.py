@@ -118,7 +118,7 @@ def chain_time(
     sizes: Sequence[float | int] | None = None,
     tau: ArrayLike = 1.0,
 ) -> Float[Array, "..."]:
-    r"""Time at which a chain from any start b(0) has the given product (theory#chains).
+    r"""Return the time at which a chain from any b(0) has the given product (theory#chains).
 
     $t = \tau \int db_j\, g_j / (m_j Q (s - d P))$ with $Q = P/b_j$, over the path of the smallest
     strength. Signs need no case: a wrong product falls to 0, b_j changes its sign, and it grows.
@@ -203,7 +203,7 @@ def chain_blow_up(
     multiplicities: Sequence[int] | None = None,
     sizes: Sequence[float | int] | None = None,
 ) -> Float[Array, "..."]:
-    r"""Coefficient T* of the time of a chain of three or more layers from a small start.
+    r"""Return T*, the coefficient of the time of a deep chain from a small start.
 
     From $b(0) = \varepsilon c$ its mode is learned at $T^* \varepsilon^{2-L}$ as eps goes to 0, L
     the sum of multiplicities: the integral of `chain_time` with d = 0, up to infinity. For routing

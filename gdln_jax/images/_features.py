@@ -40,7 +40,7 @@ class ConvEncoder(Suggesting, eqx.Module):
         return jax.lax.stop_gradient(rows.astype(images.dtype))
 
     def features(self, images: Float[Array, "n height width channel"]) -> Float[Array, "n feature"]:
-        """Features before they are scaled, open to training."""
+        """Return the features before they are scaled, trainable."""
         h = images
         for layer in self.layers:
             h = jax.nn.relu(_convolve(layer, h))

@@ -102,11 +102,11 @@ class RoutedNetwork(AbstractModel):
         return self.encoders[0].shape[-3]
 
     def encode(self, x: Float[Array, "domain n width"]) -> Float[Array, "domain n hidden"]:
-        """Activity of the last shared layer for what each input domain sees."""
+        """Return the activity of the last shared layer for the inputs of each domain."""
         return self.after_first(first_layer(self, x))
 
     def after_first(self, a: Float[Array, "domain n width"]) -> Float[Array, "domain n hidden"]:
-        """The rest of `encode`, given the first layer's sums."""
+        """Apply the layers of `encode` after the first layer's sums."""
         h = self._bend(a)
         for n, w in enumerate(self.encoders[1:], start=1):
             h = _each("mhd,mbd->mbh", w, h)
@@ -121,7 +121,7 @@ class RoutedNetwork(AbstractModel):
         return h
 
     def decode(self, h: Float[Array, "domain n hidden"]) -> Float[Array, "domain n class"]:
-        """Outputs of decoder j for row block j."""
+        """Return the outputs of decoder j for row block j."""
         last = len(self.decoders) - 1
         for n, w in enumerate(self.decoders):
             h = _each("mkh,mbh->mbk", w, h)
@@ -133,7 +133,7 @@ class RoutedNetwork(AbstractModel):
     def decode_all(
         self, h: Float[Array, "domain n hidden"]
     ) -> Float[Array, "domain n domain class"]:
-        """Outputs of all M^2 routes: [i, n, j] is decoder j on input domain i's row n."""
+        """Return the outputs of all M^2 routes: [i, n, j] is decoder j on row n of domain i."""
         weights, biases = list(self.decoders), list(self.decoder_biases)
         last = len(weights) - 1
         pre = _each("jkh,ibh->ibjk", weights[0], h)
@@ -243,7 +243,7 @@ def node_names(num_domains: int, layers: tuple[int, int, int]) -> list[list[tupl
 
 
 def to_gated(net: RoutedNetwork, graph: Graph) -> GatedNetwork:
-    """The same weights as a `GatedNetwork` on the graph of `tasks.transformed_images`."""
+    """Return the same weights as a `GatedNetwork` on the graph of `tasks.transformed_images`."""
     check_untied(graph, "a RoutedNetwork", "pass the graph of tasks.transformed_images")
     weights: dict[str, Array] = {}
     groups = (net.encoders, net.hidden, net.decoders)
@@ -268,7 +268,7 @@ def from_gated(
     *,
     bias: bool,
 ) -> RoutedNetwork:
-    """The inverse of `to_gated`, from `GatedNetwork.weights` (or a gradient's)."""
+    """Invert `to_gated`, from `GatedNetwork.weights` (or a gradient's)."""
     names, bias_names = edge_names(num_domains, layers, bias=bias)
     stacks = [jnp.stack([weights[name] for name in layer]) for layer in names]
     rows = [jnp.stack([weights[name][:, 0] for name in layer]) for layer in bias_names if layer]

@@ -214,7 +214,7 @@ def conserved(
 
 
 def balancedness(net: GatedNetwork) -> dict[str, Float[Array, ""]]:
-    """How far each hidden node is from balance, in [0, 1].
+    """Return how far each hidden node is from balance, in [0, 1].
 
     ||in - out||_F / (||in||_F + ||out||_F) with in = sum_in W W^T and out = sum_out W^T W; 0 is
     balanced (C = 0 in N Eq. 15), where small initial weights lead. Weights that are 0 are balanced;

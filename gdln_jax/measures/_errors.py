@@ -30,7 +30,7 @@ def relative_error(target: ArrayLike, prediction: ArrayLike) -> Float[Array, ""]
 
 
 def input_output_maps(net: GatedNetwork) -> Float[Array, "input output y x"]:
-    r"""The linear map from every input to every output node with all gates open.
+    r"""Return the linear map from every input to every output node with all gates open.
 
     `maps[i, j]` (|y|, |x|) is the sum over all paths from `graph.inputs[i]` to
     `graph.outputs[j]` of the products of their weights; in the routing task, where a route opens
@@ -61,7 +61,7 @@ def input_output_maps(net: GatedNetwork) -> Float[Array, "input output y x"]:
 def route_errors(
     net: GatedNetwork, x: Float[Numbers, "n x"], y: Float[Numbers, "n y"]
 ) -> Float[Array, "input output"]:
-    """Relative error of every route (i, j) of a routing network on the base examples `x`, `y`.
+    """Return the relative error of every route (i, j) of a network on base examples `x`, `y`.
 
     Where `y` is 0 everywhere, as in `relative_error`. O(inputs x |x| x edges) for the maps and
     O(routes n |x| |y|) for the errors.
@@ -98,7 +98,7 @@ def zero_shot_error(
     y: Float[Numbers, "n y"],
     pattern: ArrayLike,
 ) -> ZeroShotError:
-    """Relative error averaged over the trained and over the untrained routes of `pattern`.
+    """Return the relative errors averaged over trained and over untrained routes of `pattern`.
 
     `pattern` is the 0/1 matrix (inputs, outputs) of trained routes, `task.meta["pattern"]`. With
     targets that no linear map reaches, pass the best linear prediction as `y`: then 0 means "as
@@ -124,7 +124,7 @@ def zero_shot_error(
 def error_by_group(
     model: PyTree, data: GatedData, groups: Int[Numbers, " n"], num_groups: int
 ) -> Float[Array, " group"]:
-    """Relative error of any model on each group of examples, summed over output nodes.
+    """Return the relative error of a model on each group of examples, summed over output nodes.
 
     `groups` numbers the group (route, context, ...) of each example from 0; examples count with
     their weights. Where the targets of a group are all 0, the mean squared norm of its predictions;

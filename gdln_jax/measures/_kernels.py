@@ -26,7 +26,7 @@ def empirical_ntk(
     readout: Callable[[PyTree], Array] | None = None,
     block: int = 16,
 ) -> Float[Array, "n k n k"]:
-    r"""Empirical neural tangent kernel $\Theta = J J^T$, J the derivative of outputs by weights.
+    r"""Return the empirical neural tangent kernel $\Theta = J J^T$, J the Jacobian in the weights.
 
     `theta[a, k, b, l]` is the inner product of the gradients of output k on example a and output
     l on example b; under gradient flow on the mean loss, $\tau \dot h_a = -\frac1n \sum_b
@@ -78,7 +78,7 @@ def _side_by_side(outputs: PyTree) -> Array:
 
 
 def kernel_alignment(a: ArrayLike, b: ArrayLike) -> Float[Array, ""]:
-    """Cosine <A, B>_F / (||A||_F ||B||_F) of two kernels of equal shape; 1 for A = c B, c > 0.
+    """Return the cosine <A, B>_F / (||A||_F ||B||_F) of two kernels; 1 for A = c B, c > 0.
 
     0, with derivative 0, if one of them is 0.
     """
@@ -91,7 +91,7 @@ def _direction(a: Array) -> Array:
 
 
 def kernel_distance(a: ArrayLike, b: ArrayLike) -> Float[Array, ""]:
-    """1 - `kernel_alignment` (Fort et al. 2020): 0 where kernels differ by a factor only.
+    """Return 1 - `kernel_alignment` (Fort et al. 2020): 0 where kernels differ by a factor only.
 
     1 if one of them is 0.
     """
@@ -113,7 +113,7 @@ class KernelMovement(NamedTuple):
 
 
 def kernel_movement(before: ArrayLike, after: ArrayLike) -> KernelMovement:
-    """How far a kernel moved: its relative Frobenius change, and its alignment with the start.
+    """Return how far a kernel moved: relative Frobenius change, and alignment with the start.
 
     Lazy training leaves the first at 0; rich training makes it large. From a kernel that is 0 the
     change is ||after||_F itself. Where nothing has moved the derivative of the change is 0. The
@@ -134,7 +134,7 @@ def kernel_movement(before: ArrayLike, after: ArrayLike) -> KernelMovement:
 
 
 def weight_movement(before: PyTree, after: PyTree) -> Float[Array, ""]:
-    """Relative change ||W(t) - W(0)|| / ||W(0)|| over all weights of a model (any pytree).
+    """Return ||W(t) - W(0)|| / ||W(0)|| over all weights of a model (any pytree).
 
     From weights that are all 0 it is ||W(t)|| itself. At the start it is 0 with derivative 0. It is
     not symmetric, so name the arguments; `richness(run, data)` takes both from a run.

@@ -27,7 +27,7 @@ def mode_strengths(
     u: Left,
     v: Right,
 ) -> Float[Array, "*batch mode"]:
-    """Strengths diag(U^T W V) of a weight matrix, or a batch of them, in given frames.
+    """Return the strengths diag(U^T W V) of a weight matrix, or a batch of them, in given frames.
 
     Raises:
         ValueError: frames that do not fit `w`, as when `u` and `v` are swapped. Of a square matrix
@@ -56,7 +56,7 @@ def frame_distance(
     v: Right,
     b: Float[Numbers, "*batch mode"] | None = None,
 ) -> Float[Array, "*batch"]:
-    """Frobenius norm of W - U diag(b) V^T; `b` defaults to the strengths of W itself.
+    """Return the Frobenius norm of W - U diag(b) V^T; `b` defaults to the strengths of W itself.
 
     With the default it is the part of W that the frames do not hold: 0 on the aligned manifold,
     where its derivative is 0 by convention.
@@ -69,7 +69,7 @@ def frame_distance(
 def singular_values(
     w: Float[Numbers, "*edge target source"],
 ) -> Float[Array, "*edge value"]:
-    """All singular values of each matrix, descending, min(target, source) of them.
+    """Return all singular values of each matrix, descending, min(target, source) of them.
 
     To look at: which mode a value belongs to, only `mode_strengths` says. On a CPU, `vmap` over
     runs takes the runs one after the other, since jaxlib's batches can hang there.
@@ -129,7 +129,7 @@ def singular_vector_alignment(
     u: Float[Numbers, "target mode"],
     v: Float[Numbers, "source mode"],
 ) -> VectorAlignment:
-    """Cosines between a map's singular vectors and the data's, (left, right), one per data mode.
+    """Return cosines between a map's singular vectors and the data's, (left, right), by data mode.
 
     `left` is the cosine of W v with u, `right` of W^T u with v, where (u, v) are singular vectors
     of Sigma^yx. Both are 1 iff (u, v) is a singular pair of W. Differentiable, and right for
@@ -146,7 +146,7 @@ def singular_vector_alignment(
 def subspace_alignment(
     a: Float[Numbers, "width mode"], b: Float[Numbers, "width mode"]
 ) -> Float[Array, ""]:
-    """Mean squared cosine of the principal angles between two orthonormal frames' spans.
+    """Return the mean squared cosine of the principal angles between two frames' spans.
 
     ||A^T B||_F^2 / modes: 1 for the same space in whatever basis, modes/width on average for
     random spaces, 0 for orthogonal ones.
@@ -173,7 +173,7 @@ def shared_strengths(
     u: OutputFrame,
     v: InputFrame,
 ) -> SharedStrengths:
-    r"""Strength of the data's modes along the code that all domains share.
+    r"""Return the strength of the data's modes along the code that all domains share.
 
     Only the average over domains drives the hidden layer (while the error is the same on all
     routes, $\tau \dot W_2 = \bar W_3^T E \bar W_1^T$), so a mode (u, v) enters the hidden layer

@@ -17,7 +17,7 @@ from gdln_jax._linalg import norm, quotient, root
 def representational_similarity(
     net: Any, data: GatedData | PackedData, node: str, *, cosine: bool = False
 ) -> Float[Array, "n n"]:
-    """Dot products between the activities of `node` on all pairs of examples (N Fig. 4g).
+    """Return dot products between the activities of `node` on all pairs of examples (N Fig. 4g).
 
     With `cosine` they are divided by the norms of both; an example on which the node is silent has
     cosine 0 with all, with derivative 0. For the similarity across domains give each input domain
@@ -35,7 +35,7 @@ def representational_similarity(
 
 
 def domain_alignment(similarity: Float[Numbers, "n n"], num_domains: int) -> Float[Array, ""]:
-    """Mean cosine between the representations of one item in different domains.
+    """Return the mean cosine between the representations of one item in different domains.
 
     `similarity` holds dot products ordered by domain, then item. 1: the code is invariant to the
     domain (N Sec. 4.1); about 0: each domain has a code of its own. An item that is silent in a
@@ -58,7 +58,7 @@ def domain_alignment(similarity: Float[Numbers, "n n"], num_domains: int) -> Flo
 def mds(
     points: ArrayLike, *, dimensions: int = 2, seed: int = 0
 ) -> Float[np.ndarray, "time item dimension"]:
-    """Metric multidimensional scaling of representations, one joint embedding for all times.
+    """Embed representations by metric multidimensional scaling, jointly for all times.
 
     All time points are embedded together, so that pictures of successive times do not jump.
     Starts from the classical solution, which scikit-learn's stress minimisation refines. Host

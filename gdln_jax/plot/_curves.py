@@ -29,7 +29,7 @@ def curve(
     colour: Colour | None = None,
     **style: Any,
 ) -> Axes:
-    """One curve: dashed for theory, solid for a simulation.
+    """Draw one curve: dashed for theory, solid for a simulation.
 
     Without `colour` it is black for theory and blue for a simulation; if it has a `label`, and a
     labelled curve on the axes has that colour and line style, it takes a colour that none has.
@@ -53,7 +53,7 @@ def runs(
     thin: bool = True,
     **style: Any,
 ) -> Axes:
-    """Several runs (run, time): each one thin, their median, and a band between quantiles.
+    """Draw several runs (run, time): each one thin, their median, and a band between quantiles.
 
     Runs that failed (NaN) are left out of median and band. Without `colour` as for `curve`;
     `style` is that of the median.
@@ -83,7 +83,7 @@ def loss_curves(
     xlabel: str | None = None,
     **style: Any,
 ) -> Axes:
-    """Losses (time,) or (run, time) over time, with the theory's curve dashed on top.
+    """Draw losses (time,) or (run, time) over time, with the theory's curve dashed on top.
 
     Whole numbers `t` are steps, as `train` returns them, all else is time in units of tau;
     `xlabel` says otherwise. Labels and limits that the axes have already stay, and so do
@@ -113,7 +113,7 @@ def mode_curves(
     xlabel: str | None = None,
     **style: Any,
 ) -> Axes:
-    """Strengths (time, mode) of modes over time; the theory's dashed in black on wider lines.
+    """Draw strengths (time, mode) over time; the theory's dashed in black on wider lines.
 
     Follow modes by projection (`measures.mode_strengths`), not by sorted singular values. Labels
     and limits as for `loss_curves`; `ylabel` is "mode strength" if it is not given.

@@ -118,7 +118,7 @@ def matrix_panels(
     colourbar: str | None = None,
     names: Sequence[str] | None = None,
 ) -> list[Axes]:
-    """Matrices of one shape side by side on one colour scale, for example target and outputs.
+    """Draw matrices of one shape side by side on one colour scale, say target and outputs.
 
     `colours` colours the frame and title of each, say `COLOURS["untrained"]`; `names` are the
     columns': upright where they are too wide to stand side by side, some of them where there is
@@ -148,7 +148,7 @@ def matrix_panels(
 
 
 def route_pattern(ax: Axes, pattern: ArrayLike) -> Axes:
-    """Which routes are trained: a 0/1 matrix (input, output), trained blue, untrained orange.
+    """Draw which routes are trained: a 0/1 matrix (input, output), trained blue, others orange.
 
     Labels that the axes have already stay.
     """

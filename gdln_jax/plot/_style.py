@@ -67,7 +67,7 @@ def style() -> Iterator[None]:
 
 
 def figure(width: float | int = DOUBLE, height: float | int = 4.0) -> Figure:
-    """A figure (inches) with constrained layout, without pyplot's global state."""
+    """Make a figure (inches) with constrained layout, without pyplot's global state."""
     with style():
         return Figure(figsize=(width, height), layout="constrained")
 
@@ -95,5 +95,5 @@ def label_axes(ax: Axes, xlabel: str, ylabel: str) -> None:
 
 
 def mode_colours(count: int) -> list[tuple[float, float, float, float]]:
-    """Colours of modes, from dark (the strongest) to light; distinguishable in grey."""
+    """Return colours of modes, from dark (the strongest) to light; distinguishable in grey."""
     return [tuple(row) for row in mpl.colormaps["viridis"](np.linspace(0.0, 0.82, max(count, 1)))]

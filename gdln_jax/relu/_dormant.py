@@ -72,7 +72,7 @@ def dormant_flow(
     residual: ArrayLike | Sequence[Any] | None = None,
     h: float | int | None = None,
 ) -> DormantFlow:
-    r"""Let ReLU units grow for a time `t` (units of tau) while they are too small to be seen.
+    r"""Let ReLU units grow for a time `t` (units of tau) while they do not change the output.
 
     The units $a\,\mathrm{relu}(w \cdot x)$ climb
     $U = \sum_i p_i (a \cdot R_i)\,\mathrm{relu}(w \cdot x_i)$ each by itself. Only directions and

@@ -69,7 +69,7 @@ class Rule(optax.GradientTransformationExtraArgs):
         return self.update.equivariant
 
     def edge_settings(self, graph: Graph, names: Sequence[str] | None = None) -> np.ndarray:
-        """What the rule tells edges apart by, (edge, column): rates and shape factors.
+        """Return what distinguishes edges for the rule, (edge, column): rates and shape factors.
 
         Parameters in the order of stores (without ties, of bundles), or those of `names`. Edges
         with equal rows are treated alike.

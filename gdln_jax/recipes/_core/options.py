@@ -44,7 +44,7 @@ def parse(texts: Iterable[str]) -> dict[str, str]:
 
 
 def with_values(options: type, values: Mapping[str, Any]) -> Any:
-    """An instance of the dataclass `options` with `values` over its defaults.
+    """Make an instance of the dataclass `options` with `values` over its defaults.
 
     Texts are read as the type of their field: bool, int, float, str, Path, `Literal`, tuples
     (`1,2,3`), and any of these or None. Other values must have the type of the field. What the

@@ -74,8 +74,8 @@ class Recipe:
         """Make the figure; `inputs` are what `simulate` takes beside the options, if any.
 
         Raises:
-            OptionError: `simulate` refused, or could not finish, what options led to that are
-                neither the defaults nor those of the short setting; says which these are.
+            OptionError: `simulate` refused the options or could not finish with them, and some are
+                neither defaults nor those of the short setting; the message names these.
         """
         progress(0.0, "networks")
         data = self._simulated(options, progress, inputs)
@@ -106,7 +106,7 @@ class Recipe:
         )
 
     def texts(self, numbers: Numbers) -> tuple[str, tuple[str, ...], str, str]:
-        """Return finding, notes, tables and caption of `text.md`, with `numbers` set in.
+        """Return finding, notes, tables and caption of `text.md`, with `numbers` inserted.
 
         A paragraph that is one number in braces, `{table}`, or begins with `|` is a table; one that
         begins with `[key]` appears only where that number is true.

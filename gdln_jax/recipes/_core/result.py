@@ -42,7 +42,7 @@ class Check:
     basis: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; a number that is not finite is "nan", "inf" or "-inf"."""
+        """Return plain values for JSON; a number that is not finite is "nan", "inf" or "-inf"."""
         return {key: plain(value) for key, value in vars(self).items()}
 
 

@@ -59,7 +59,7 @@ def write(
 
 
 def foreign(name: str, out: Path) -> list[Path]:
-    """The files in `out` that `write` would replace although no run of recipe `name` wrote them.
+    """Return the files that `write` would replace although no run of recipe `name` wrote them.
 
     `NAME.json` lists what was written with it; the records of 0.1.0 do not, and are believed.
     """
