@@ -113,43 +113,46 @@ def test_a_phrase_is_seen_wherever_it_stands():
 
 # First words of docstrings of public functions. A verb that is missing is added.
 VERBS = re.compile(
-    "Absorb|Add|Align|Answer|Apply|Arrange|Bring|Build|Calculate|Call|Certify|Check|Choose|Cluster|Collect|"
-    "Compare|Compute|Describe|Divide|Draw|Embed|Enumerate|Estimate|Evaluate|Find|Fit|Fold|Give|Group|"
-    "Invert|Label|Learn|Let|Lift|List|Load|Make|Map|Match|Measure|Merge|Minimise|Name|Optimise|Pack|Predict|"
-    "Print|Project|Race|Raise|Read|Recognise|Reconstruct|Reduce|Refer|Regress|Replace|Report|Reproduce|"
-    "Return|Run|Save|Score|Set|Show|Solve|Split|Stack|Start|Take|Train|Transform|Turn|Undo|Write"
+    "Absorb|Add|Align|Answer|Apply|Arrange|Bring|Build|Calculate|Call|Certify|Check|Choose|Cluster|"
+    "Collect|Compare|Compute|Describe|Divide|Draw|Embed|Enumerate|Estimate|Evaluate|Find|Fit|Fold|"
+    "Give|Group|Invert|Label|Learn|Let|Lift|List|Load|Make|Map|Match|Measure|Merge|Minimise|Name|"
+    "Optimise|Pack|Predict|Print|Project|Race|Raise|Read|Recognise|Reconstruct|Reduce|Refer|"
+    "Regress|Replace|Report|Reproduce|Return|Run|Save|Score|Set|Show|Solve|Split|Stack|Start|Take|"
+    "Train|Transform|Turn|Undo|Write"
 )
 
 
-def _defined(module: str) -> ast.Module:
+def _source(module: str) -> ast.Module:
     path = ROOT / module.replace(".", "/")
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
+def _functions(node: ast.stmt) -> list[ast.FunctionDef]:
+    """`node` itself, or the public methods of a class, without properties and overloads."""
+    return [
+        one
+        for one in (node.body if isinstance(node, ast.ClassDef) else [node])
+        if isinstance(one, ast.FunctionDef)
+        and not one.name.startswith("_")
+        and not re.search("property|overload", " ".join(map(ast.unparse, one.decorator_list)))
+    ]
+
+
 def _first_words() -> dict[str, str]:
     """First word of the docstring of each public function and method, read from the sources."""
     package = ROOT / "gdln_jax"
-    spaces = [*package.glob("[a-z]*/__init__.py"), package / "__init__.pyi"]
     words = {}
-    for space in spaces:
+    for space in [*package.glob("[a-z]*/__init__.py"), package / "__init__.pyi"]:
         for line in ast.walk(ast.parse(space.read_text(encoding="utf-8"))):
             if not isinstance(line, ast.ImportFrom) or not str(line.module).startswith("gdln_jax."):
                 continue
             public = {alias.name for alias in line.names if alias.name == alias.asname}
-            nodes = [n for n in _defined(str(line.module)).body if getattr(n, "name", "") in public]
-            for node in nodes:
-                whole = node.body if isinstance(node, ast.ClassDef) else [node]
-                words |= {
-                    f"{line.module}.{node.name}.{one.name}": (
-                        ast.get_docstring(one) or "-"
-                    ).split()[0]
-                    for one in whole
-                    if isinstance(one, ast.FunctionDef)
-                    and not one.name.startswith("_")
-                    and not {"property", "overload", "cached_property"}
-                    & {ast.unparse(d).split(".")[-1] for d in one.decorator_list}
-                }
+            for node in _source(str(line.module)).body:
+                if getattr(node, "name", "") in public:
+                    for one in _functions(node):
+                        text = ast.get_docstring(one) or "-"
+                        words[f"{line.module}.{node.name}.{one.name}"] = text.split()[0].strip(",:")
     return words
 
 
