@@ -24,13 +24,8 @@ DOCS = ROOT / "docs"
 
 
 def run(page):
-    """Execute the Python blocks of a page one after the other; returns what they defined."""
-    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
-    scope: dict = {}
-    for number, block in enumerate(blocks, 1):
-        exec(compile(block, f"docs/{page}.md, block {number}", "exec"), scope)
-    return scope
+    """Execute the Python blocks of a page, which print what it shows; returns what they defined."""
+    return shown(DOCS / f"{page}.md")
 
 
 @pytest.mark.parametrize(
@@ -131,11 +126,32 @@ def test_reduction_page(capsys):
 
 
 def test_quickstart(capsys):
-    scope = shown(DOCS / "index.md")
+    scope = run("index")
     assert "Reduction(4 modes, 1 path groups, diagonal, residual " in capsys.readouterr().out
     # First order in the step: eta times the rates of the modes, in units of the initial loss.
     assert 0 < scope["gap"] < 0.05 * scope["theory"].losses[0]
     assert scope["theory"].losses[-1] < 1e-3 * scope["theory"].losses[0]
+
+
+def test_claims_page():
+    scope = run("claims")
+    assert not scope["model"].coincides_with_lotka_volterra()
+    assert scope["reduction"].residual < 1e-12
+
+
+@pytest.mark.slow
+def test_gates_page(capsys):
+    scope = run("gates")
+    assert scope["clustered"].k == scope["modules"].k == 4
+    assert capsys.readouterr().out.count("loss gap / L(0): mean 0.01") == 2
+
+
+@pytest.mark.slow
+def test_images_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where the checkpoint is written
+    scope = run("images")
+    assert (tmp_path / "run.ckpt").exists()
+    assert scope["pattern"].sum() == 50
 
 
 def test_progress_page(capsys):
@@ -220,7 +236,6 @@ def test_saddles_page(capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_answers_page(capsys):
     run("answers")
     assert float(capsys.readouterr().out.split()[-1]) < 0.01
@@ -250,6 +265,7 @@ def test_conventions_page(capsys):
     assert same > 1e-3
 
 
+@pytest.mark.slow
 def test_own_loss_page(capsys):
     scope = run("own_loss")
     assert "equal: True" in capsys.readouterr().out

@@ -5,7 +5,6 @@ reference/beyond.json of this project's founding material (key `gates`): 100 uni
 batch descent in float64 at std 1e-8 and 1e-12, T the slope of the time of a drop against ln(1/std).
 """
 
-import re
 from pathlib import Path
 
 import jax
@@ -14,6 +13,7 @@ import numpy as np
 import optax
 import pytest
 from numpy.testing import assert_allclose
+from printed import shown
 from scipy.integrate import quad
 
 import gdln_jax as gdln
@@ -554,10 +554,7 @@ def test_what_is_not_covered_is_refused_with_the_reason(refused_plainly):
 # ---------------------------------------------------------------- page
 @pytest.mark.slow
 def test_the_page_for_newcomers_says_what_it_prints(capsys):
-    scope: dict = {}
-    text = (CHECKOUT / "docs" / "predict_gates.md").read_text(encoding="utf-8")
-    for block in re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE):
-        exec(compile(block, "docs/predict_gates.md", "exec"), scope)
+    scope = shown(CHECKOUT / "docs" / "predict_gates.md")
     assert_allclose(scope["slopes"] - 0.025, scope["prediction"].times, rtol=3e-3)
     for std, times in zip(scope["stds"], scope["times"], strict=True):
         assert_allclose(scope["prediction"].drop_times(std) - times, 9, atol=1.5)
