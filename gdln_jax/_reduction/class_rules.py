@@ -115,7 +115,7 @@ def check_rule_on_classes(quotient: Merged, rule: Optimizer, form: Form, *, tol:
     net = silent_network(graph)
     if residual.tangent > tol:
         raise InexactRuleError(
-            f"{described(rule, net)} leaves the aligned manifold, or parts edges of one class: "
+            f"{described(rule, net)} leaves the aligned manifold, or separates edges of one class: "
             f"{share(residual.tangent)} of its update at step {residual.step} is outside (edge "
             f"{residual.edge!r}); use gdln.train on the full network, or a rule of gdln.rules."
         )

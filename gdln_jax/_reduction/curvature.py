@@ -230,8 +230,8 @@ def max_step(reduction: Curved, b: Any, rule: Rule) -> Float[Array, ""]:
         return bound / (1 + jnp.maximum(sharp, 0.0) * rho / size)
     if kind in ("per_matrix", "by_edge"):
         raise ValueError(
-            f"max_step knows the rules sgd, muon, normalized, shampoo and sam; of {kind}(...) it "
-            "cannot tell how it answers a small gradient."
+            "max_step is derived for sgd, muon, normalized, shampoo and sam; the response of "
+            f"rules.{kind} to a small gradient is not known."
         )
     if kind == "sgd":
         beta = jnp.asarray(settings["momentum"])
@@ -258,7 +258,7 @@ def _known(rule: object, asks: str) -> tuple[str, Any]:
     if not isinstance(rule, Rule):
         raise ValueError(
             f"{asks} reads the settings of a rule of gdln.rules; an optimiser of optax is a pair "
-            f"of functions that does not tell its own. Pass e.g. gdln.rules.sgd(0.1), got "
+            f"of functions without settings. Pass for example gdln.rules.sgd(0.1); got "
             f"{type(rule).__name__}."
         )
     return rule.kind, rule.settings

@@ -380,7 +380,7 @@ def check_rule(
     net = silent_network(reduction.graph)
     if not residual.tangent <= tol:
         which = "first update" if residual.step == 1 else f"update at step {residual.step}"
-        tied = ", or parts edges that the reduction ties" if reduction.ties is not None else ""
+        tied = ", or separates edges that the reduction ties" if reduction.ties is not None else ""
         raise InexactRuleError(
             f"{described(rule, net)} leaves the aligned manifold{tied}: "
             f"{share(residual.tangent)} of its {which} is outside (edge {residual.edge!r}); use "
