@@ -4,7 +4,6 @@ formulas of the page are those of the code.
 
 import io
 import re
-import tokenize
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -21,18 +20,8 @@ CITED = re.compile(r"\btheory(?:\.md)?#([\w-]+)")
 UNSHIPPED = re.compile(r"\b(?:BEYOND|SCIENCE|PITFALLS|FAULTS|REDESIGN|DESIGN|STYLE)\b(?!\.md)")
 
 
-def _prose(path: Path) -> str:
-    """Strings and comments of a Python file; any other file as it is."""
-    if path.suffix != ".py":
-        return path.read_text(encoding="utf-8")
-    kinds = (tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", -1))
-    with tokenize.open(path) as file:
-        tokens = list(tokenize.generate_tokens(file.readline))
-    return "\n".join(token.string for token in tokens if token.type in kinds)
-
-
 @pytest.fixture(scope="module")
-def prose():
+def texts():
     files = [
         path
         for place in ("gdln_jax", "docs", "notebooks", "tests", "benchmarks")
@@ -41,7 +30,7 @@ def prose():
         if path.name not in ("test_theory.py", "test_words.py")
     ]
     files += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-    return {path.relative_to(ROOT).as_posix(): _prose(path) for path in files}
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files}
 
 
 def _anchors(page: str) -> list[str]:
@@ -51,26 +40,26 @@ def _anchors(page: str) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-") for h in headings]
 
 
-def test_every_citation_has_its_section(prose):
+def test_every_citation_has_its_section(texts):
     anchors = _anchors(PAGE)
     assert len(set(anchors)) == len(anchors)
-    cited = {name: set(CITED.findall(text)) for name, text in prose.items()}
+    cited = {name: set(CITED.findall(text)) for name, text in texts.items()}
     missing = {name: found - set(anchors) for name, found in cited.items() if found - set(anchors)}
     assert not missing
     assert {"certificate", "classes", "chains", "effort"} <= set.union(*cited.values())
     assert set(re.findall(r"\]\(#([\w-]+)\)", PAGE)) <= set(anchors)
 
 
-def test_every_erratum_that_is_cited_is_on_the_page(prose):
-    rows = set(re.findall(r"^\| (E\d+) ", prose["docs/errata.md"], flags=re.MULTILINE))
-    of_code = "".join(t for n, t in prose.items() if n.startswith("gdln_jax/") and ".py" in n)
+def test_every_erratum_that_is_cited_is_on_the_page(texts):
+    rows = set(re.findall(r"^\| (E\d+) ", texts["docs/errata.md"], flags=re.MULTILINE))
+    of_code = "".join(t for n, t in texts.items() if n.startswith("gdln_jax/") and ".py" in n)
     cited = set(re.findall(r"\bE\d{1,2}\b", of_code + PAGE))
     assert len(rows) == 28
     assert {"E4", "E8", "E17"} <= cited <= rows
 
 
-def test_nothing_is_cited_that_a_user_does_not_have(prose):
-    found = {name: UNSHIPPED.findall(text) for name, text in prose.items()}
+def test_nothing_is_cited_that_a_user_does_not_have(texts):
+    found = {name: UNSHIPPED.findall(text) for name, text in texts.items()}
     assert not {name: words for name, words in found.items() if words}
     assert UNSHIPPED.search("exact (SCIENCE 3)")
     assert UNSHIPPED.search("rules (BEYOND\n7.6)")
@@ -148,3 +137,44 @@ def test_race_of_pathways_with_rate_factors(depth):
         grown = (u0 ** (2 - depth) - (depth - 2) * kappa * float(clock)) ** (1 / (2 - depth))
     np.testing.assert_allclose(u, grown, rtol=1e-10)
     assert np.sum(grown**depth) == pytest.approx(s / d, rel=1e-10)
+
+
+def test_formulas_that_are_short():
+    """Contexts, attention, recurrence, coherence, two-cycle and fold, as the page has them."""
+    s, d, b0, c, t = 0.8, 2.0, 1e-3, 3, 3.0
+    end = (c - 1) * s / d
+    context = end / (1 - (1 - end / b0) * np.exp(-2 * s * t))
+    assert float(gdln.exact.context_mode(t, s, d, b0, c)) == pytest.approx(context, rel=1e-12)
+
+    r = (s / d) ** (1 / 3)
+    nodes, weights = np.polynomial.legendre.leggauss(60)
+
+    def primitive(x):
+        u = (nodes + 1) / 2 * x / r
+        return -1 / (s * x) + np.sum(weights * u / (1 - u**3)) * x / (2 * r) / (s * r)
+
+    time = primitive(0.9 * r) - primitive(0.1)
+    assert float(gdln.exact.attention_time(0.9 * r, s, d, 0.1)) == pytest.approx(time, rel=1e-10)
+
+    strengths = np.array([0.2, 0.4, 0.7, 1.2])
+    best = gdln.exact.rnn_minimum(strengths[:, None])
+    powers = best.b[0] ** np.arange(4)
+    gain = (strengths[::-1] @ powers) ** 2 / (powers @ powers)
+    assert best.loss[0] == pytest.approx((strengths @ strengths - gain) / 2, rel=1e-12)
+
+    theta, ratio = 2.0, 160 / 240
+    square = theta**2
+    seen = gdln.measures.coherence(theta, 160, 240)
+    assert float(seen.seen) == pytest.approx(((1 + square) * (ratio + square)) ** 0.5 / theta)
+    item = 1 - ratio * (1 + square) / (square * (square + ratio))
+    feature = 1 - (ratio + square) / (square * (square + 1))
+    assert float(seen.item_overlap) == pytest.approx(item)
+    assert float(seen.feature_overlap) == pytest.approx(feature)
+
+    low, high, *_ = gdln.exact.two_cycle(2.0, 0.5, 0.6)
+    a = float(high) * 0.6 * 0.5
+    assert a + 1 / a == pytest.approx(1 + 0.6 * 2.0)
+    assert float(low) == pytest.approx(1 / (a * 0.6 * 0.5))
+    decay, product = gdln.exact.decay_fold(2.0, 0.5, 4)
+    assert float(product) == pytest.approx(2 * 2.0 / (6 * 0.5))
+    assert float(decay) == pytest.approx(float(product) ** 0.5 * 2.0 * 4 / 6)
