@@ -21,7 +21,7 @@ _WHOLE = "sweep.lock"
 
 
 class SweepLockedError(RuntimeError):
-    """Another sweep is at work on the store."""
+    """Another sweep is using the store."""
 
 
 @contextlib.contextmanager

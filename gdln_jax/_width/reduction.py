@@ -83,7 +83,7 @@ class WidthReduction(Result):
         t: float | None = None,
         tau: float = 1.0,
     ) -> Factor:
-        """Return c, what is left of the rest after steps of an optimiser or a time of the flow.
+        """Return c, the factor of the rest after steps of an optimiser or a time of the flow.
 
         Args:
             optimizer: from optax; it is run with gradient 0.

@@ -57,7 +57,7 @@ def learn(
         variables: any pytree of float arrays with a leading axis (start,): the random starts.
         optimizer: from optax, as in `train`; `steps`: of it.
 
-    A start whose objective ceases to be finite keeps NaN from there on and spoils no other.
+    A start whose objective is not finite stays NaN and does not affect the others.
 
     Raises:
         ValueError: variables without a common leading axis, a bad number of steps, or something

@@ -34,7 +34,7 @@ def stable_rate(
     """Return the rate 2 (1 + momentum) / lambda above which heavy-ball descent diverges from `net`.
 
     `lambda` is the largest eigenvalue (in size) of the Hessian of `settings`' loss on a few images,
-    by power iteration; O(40 gradients). Training diverges at this rate and needs a part of it;
+    by power iteration; O(40 gradients). Training needs a smaller rate;
     `settings.learning_rate` is not read.
 
     Raises:

@@ -52,8 +52,8 @@ def null_gates(snapshots: Snapshots, *, k: int, shuffles: int = 20, seed: int = 
     """Score the clustering of gates, and of gates of which each unit's is shuffled over examples.
 
     Units keep their power, and on how many examples they are on; a unit's shuffle is the same at
-    all times. With few examples or many modules shuffled gates score high, too: a score says
-    something as far as it exceeds theirs.
+    all times. With few examples or many modules shuffled gates score high, too: only the
+    excess over their score is informative.
 
     Args:
         snapshots: as for `discover_gates`; of a leading axis of more than 10 moments every n-th is

@@ -57,7 +57,7 @@ class HeadStart(Result, eqx.Module):
     def of(
         self, w1: Float[Numbers, "hidden x"], w2: Float[Numbers, "y hidden"]
     ) -> Float[Array, " mode"]:
-        """Return the initial value |z|^2 of these very weights."""
+        """Return the initial value |z|^2 of given weights."""
         z = jnp.asarray(w1) @ self.on_input.T + jnp.asarray(w2).T @ self.on_output.T
         return jnp.sum(z**2, axis=0)
 

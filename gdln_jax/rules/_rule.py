@@ -16,7 +16,7 @@ Optional = optax.GradientTransformation | None
 
 
 class InexactRuleError(ValueError):
-    """An optimiser that leaves the aligned manifold, or is another rule there."""
+    """An optimiser that leaves the aligned manifold, or acts as another rule on strengths."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
