@@ -1,6 +1,6 @@
 """Effort over learning: the law (theory#effort), its extremals, and descent from several starts.
 
-Reference values: shared/reference/beyond.json, sequences.effort and effort_five_graphs.
+Reference values were computed independently of this package, in float64.
 """
 
 import jax

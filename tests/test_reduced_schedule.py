@@ -1,6 +1,6 @@
 """Tasks in turn: reductions over a schedule, exact switches, forgetting (theory#sequences).
 
-Reference: shared/reference/beyond.json, sequences.two_tasks. Two balanced layers, two modes with
+Reference values, computed independently of this package: two balanced layers, two modes with
 d = 1, a(0) = 0.01; tasks A, B, A on [0, 5], [5, 9], [9, 14].
 """
 
@@ -222,7 +222,7 @@ class TestForgetting:
 
 def test_coherence_has_two_overlaps():
     # N_f = 240, N_o = 160; numpy default_rng(1), 8 draws: the item overlap at 2 is .8210 +- .0069,
-    # the feature overlap .7762 +- .0062 (shared/reference/beyond.json, sequences.semantic).
+    # the feature overlap .7762 +- .0062 (an independent computation).
     found = measures.coherence(np.array([1.2, 2.0, 0.5]), 160, 240)
     np.testing.assert_allclose(found.threshold, (2 / 3) ** 0.25)
     np.testing.assert_allclose(found.seen[:2], [1.8893463498336216, 2.41522945769824])

