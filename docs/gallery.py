@@ -28,8 +28,8 @@ MAX_BYTES = 150_000
 
 PAPERS = (
     "N is *The Neural Race Reduction* (2022), H is *Make Haste Slowly* (2025), R a third party's "
-    "summary of N; E1, E2, ... number the [errata](errata.md) that a figure shows. What is said of "
-    "a statement is said where all checks of the recipe passed."
+    "summary of N; E1, E2, ... number the [errata](errata.md) that a figure shows. Verdicts are "
+    "shown where all checks of the recipe passed."
 )
 
 
@@ -82,7 +82,7 @@ def write(default: Path | None, quick: Path | None, docs: Path, *, remark: str =
     text = [
         "# Gallery",
         "",
-        "All figures that the recipes make, with what they say of the papers' statements.",
+        "All figures that the recipes make, and the verdict on the statement of the paper.",
         f"`gdln reproduce NAME` makes one of them. {PAPERS}",
         "",
         *([f"**Short setting (`--quick`) so far: {which}.**", ""] if few else []),
