@@ -75,6 +75,7 @@ from gdln_jax._sweep import sweep as sweep
 from gdln_jax._sweep import SweepStoreError as SweepStoreError
 from gdln_jax._sweep import SweepLockedError as SweepLockedError
 from gdln_jax import plot as plot
+from gdln_jax._live import live_page as live_page
 from gdln_jax import recipes as recipes
 from gdln_jax._citation import citation as citation
 from gdln_jax._version import __version__ as __version__

@@ -1,6 +1,7 @@
 """Live pages: the browser's integrator and equations against `Reduction.solve`."""
 
 import dataclasses
+import itertools
 import json
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 import gdln_jax as gdln
 from gdln_jax import exact, tasks
+from gdln_jax._live import own
 from gdln_jax._live.families import FAMILIES
 from gdln_jax._live.setup import Setup, parameter_data
 
@@ -170,3 +172,49 @@ def test_the_margin_agrees_with_the_closed_form(js):
             for t, v in zip(ts, settings, strict=True)
         ]
         assert worst(page[..., k], theory) < 1e-6
+
+
+def test_sliders_of_any_page_change_the_loss_as_the_data_do(js):
+    """Gates that are open independently of one another, and strengths, against data with them."""
+    graph = gdln.Graph(
+        {"x": 2, "h": 3, "g": 3, "y": 2}, [("x", n) for n in "hg"] + [(n, "y") for n in "hg"]
+    )
+    x, open_h, open_g = (
+        np.array(a) for a in zip(*itertools.product(range(2), (1, 0), (1, 0)), strict=True)
+    )
+    inputs = {"x": np.sqrt(2.0) * np.eye(2)[x]}
+
+    def reduction(p, strengths):
+        weights = np.where(open_h, p, 1 - p) * np.where(open_g, p, 1 - p) / 2
+        targets = {"y": inputs["x"] * strengths}
+        gates = {"h": open_h.astype(float), "g": open_g.astype(float)}
+        return gdln.reduce(graph, gdln.GatedData(inputs, targets, gates, weights=weights))
+
+    start = {"x->h": 0.3, "h->y": 0.4, "x->g": 0.5, "g->y": 0.6}
+    # With p = 1 three of four patterns have weight 0, as in data in which all gates are open.
+    setup = own.of_reduction(reduction(1.0, [2.0, 1.0]), start, title="", labels={})
+    first = {p.key: p.value for p in setup.parameters}
+    assert [p.key for p in setup.parameters] == [
+        "b0",
+        "b0.1",
+        "b0.2",
+        "s1",
+        "s2",
+        "rate.1",
+        "rate.2",
+        "p",
+    ]
+    values = first | {"p": 0.7, "s1": 1.5, "s2": 0.5, "b0.1": 2.0}
+    data = {
+        "system": dataclasses.asdict(setup.system),
+        "parameters": [parameter_data(p) for p in setup.parameters],
+        "values": values,
+    }
+    expression = (
+        "(c => reduced.losses(c, reduced.products(c, c.x0)))"
+        "(reduced.coefficients(data.system, data.parameters, data.values))"
+    )
+    (page,) = js(expression, data)
+    assert "x→h→y" in setup.parameters[1].label
+    moved = start | {"x->h": 0.6, "h->y": 0.8}
+    assert page == pytest.approx(float(reduction(0.7, [3.0, 0.5]).loss(moved)), rel=1e-12)

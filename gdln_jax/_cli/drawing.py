@@ -2,11 +2,13 @@
 
 TOML: `edges` is a list of `["source", "target"]` or `["source", "target", "name"]`, `[nodes]` maps
 names to widths. May follow: `paths` (lists of edge names to highlight), `[gates]` (node or edge to
-number; those that are 0 are drawn as closed), `[labels]` (node to text), `horizontal`. A Python
+number; those that are 0 are drawn as closed), `[labels]` (node to text), `horizontal`, `strengths`
+(a list of numbers: of the modes that `gdln explore` teaches). A Python
 file defines `graph`, a `Graph`, and the same optional names.
 """
 
 import itertools
+import math
 import re
 import runpy
 import tomllib
@@ -32,18 +34,21 @@ _METADATA = {
     "svg": {"Creator": _MAKER, "Date": None},
     "pdf": {"Creator": _MAKER, "CreationDate": None},
 }
-_OPTIONAL = ("paths", "gates", "labels", "horizontal")
+_OPTIONAL = ("paths", "gates", "labels", "horizontal", "strengths")
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """What is drawn: the graph, the pathways to highlight, the gates that are closed, texts."""
+    """What is drawn: the graph, the pathways to highlight, the gates that are closed, texts; and
+    the strengths of modes, for `gdln explore`.
+    """
 
     graph: Graph
     paths: Sequence[Sequence[str]] = ()
     gates: Mapping[str, float | int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     horizontal: bool = True
+    strengths: Sequence[float | int] = ()
 
 
 def read_drawing(file: Path) -> Drawing:
@@ -243,6 +248,12 @@ def _checked(spec: dict[str, Any]) -> Drawing:
             _check_text(name, "a node's name", name)
     if not isinstance(spec.get("horizontal", True), bool):
         raise _RefusalError("horizontal must be true or false", "horizontal")
+    strengths = spec.get("strengths", ())
+    if not isinstance(strengths, list | tuple) or not all(
+        isinstance(s, int | float) and not isinstance(s, bool) and 0 < s < math.inf
+        for s in strengths
+    ):
+        raise _RefusalError("strengths must be a list of numbers above 0, [1, 0.6]", "strengths")
     return Drawing(**spec)
 
 

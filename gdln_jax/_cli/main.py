@@ -19,6 +19,7 @@ import typer
 
 from gdln_jax import _machine, recipes
 from gdln_jax._cli import console, report, signals
+from gdln_jax._cli.explore import explore
 from gdln_jax._cli.inspect import inspect
 from gdln_jax._files import UnwritableError, expanded, refuse_foreign, writable
 from gdln_jax._version import __version__
@@ -298,6 +299,7 @@ def write_report(
 
 
 app.command()(inspect)
+app.command()(explore)
 
 
 @app.command()

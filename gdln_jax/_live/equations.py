@@ -64,7 +64,7 @@ def equations(quotient: Quotient) -> Equations:
     kept = np.flatnonzero(np.abs(S) + np.abs(D).max(axis=1, initial=0.0) > 0)
     S, D, found = S[kept], D[np.ix_(kept, kept)], [found[k] for k in kept]
     of = sorted({(label, mode) for path, mode in found for label in path})
-    if len(of) > MOST_UNKNOWNS or not of:
+    if len(of) > MOST_UNKNOWNS:
         raise ValueError(_refused(f"{len(of)} unknowns", MOST_UNKNOWNS))
     start, clock = np.asarray(quotient.x0), np.asarray(quotient.rates / quotient.tau)
     pathways = tuple(dict.fromkeys(path for path, _ in found))
@@ -83,9 +83,9 @@ def equations(quotient: Quotient) -> Equations:
 
 def _refused(count: str, most: int) -> str:
     return (
-        f"the reduction has {count}, a page integrates 1 to {most}: edges that start equal and do "
-        "the same job are one unknown (Reduction.quotient), so give them one b0, fewer modes, or "
-        "solve it in Python, reduction.solve(b0, ts)."
+        f"the reduction has {count}, a page integrates at most {most}: edges that start equal and "
+        "always receive equal gradients are one unknown (Reduction.quotient), so give them one b0; "
+        "or take fewer modes, or solve it in Python, reduction.solve(b0, ts)."
     )
 
 
@@ -167,7 +167,7 @@ class System:
     term_loss: list[int] = field(default_factory=list)
     term: list[int] = field(default_factory=list)
     unknown: list[int] = field(default_factory=list)
-    powers: list[float | int] = field(default_factory=list)
+    powers: list[float] = field(default_factory=list)
     row: list[int] = field(default_factory=list)
     column: list[int] = field(default_factory=list)
     D: list[float] = field(default_factory=list)
@@ -190,7 +190,7 @@ class System:
             for label in dict.fromkeys(path):
                 self.term.append(base + k)
                 self.unknown.append(place[label, mode])
-                self.powers.append(path.count(label))
+                self.powers.append(float(path.count(label)))
         for i, j in np.argwhere(np.triu(eq.D)).tolist():
             self.row.append(base + i)
             self.column.append(base + j)

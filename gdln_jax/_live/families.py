@@ -47,7 +47,7 @@ def routing() -> Setup:
     eq = _equations(tasks.routing(2, width=4), lambda e: int(e == "h1->h2"))
     outer = _unknowns(eq, lambda e: e != "h1->h2")
     hidden = _unknowns(eq, lambda e: e == "h1->h2")
-    curves, shares, _ = s.curves_of(eq)
+    curves, shares, _ = s.curves_of(eq, ["shared"])
     pictures = []
     for m in range(1, most + 1):
         names = [[f"x{i}" for i in range(m)], ["h1"], ["h2"], [f"y{i}" for i in range(m)]]
@@ -153,7 +153,7 @@ def margin() -> Setup:
         text = f"a(0) of a pathway, {label}"
         starts.append(_start(gating, text, value, mine, 1e-12, 0.5))
         curves.append(Curve(label, COLOURS[colour], terms[:1]))
-        x, y = f"x, {label}", f"y{gating}"
+        x, y = f"x{gating}", f"y{gating}"
         names[0].append(x)
         names[1] += [f"{gating}{k}" for k in range(count)]
         names[2].append(y)
@@ -162,7 +162,7 @@ def margin() -> Setup:
             edges += [(f"{gating}{k}", y, mine, COLOURS[colour])]
         first, unknown = first + len(eq.S), unknown + len(eq.x0)
     delta = Parameter("delta", "Δ, half the margin", crossing, 0.05, 2.0, grown)
-    places = s.columns(names, (True, False, False))
+    places = s.columns(names, (False, False, False))
     return Setup(
         "XoR with a margin: which gates learn first (H Fig. 2)",
         "Drag Δ: below √(2/3) = 0.816 XoR gates are faster, above it linear ones.",

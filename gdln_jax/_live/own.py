@@ -1,5 +1,6 @@
 """The page of any reduction: starts and rates by class, strengths by mode, gates, its own graph."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from gdln_jax import Graph, Reduction
@@ -9,7 +10,7 @@ from gdln_jax._live.setup import Effect, Parameter, Picture, Setup
 from gdln_jax._reduction.reduction import StrengthsLike
 from gdln_jax.plot import COLOURS
 
-# With more classes than this their sliders are left out: one moves them all.
+# With more pathways, or layers, than this their sliders are left out: one moves them all.
 _MOST_SLIDERS = 6
 
 
@@ -19,73 +20,76 @@ def of_reduction(
     *,
     title: str,
     labels: Mapping[str, str],
-    tau: Mapping[str, float] | None = None,
+    tau: Mapping[str, float | int] | None = None,
 ) -> Setup:
-    """Return what the page of a reduction shows; edges that start equal may share a slider.
+    """Return what the page of a reduction shows.
 
     Raises:
         ValueError: as `Reduction.quotient`; more unknowns than a page integrates.
     """
     eq = equations(reduction.quotient(b0, tau=tau))
-    arrays, count = system([eq]), len(eq.classes)
-    unknowns = [[k for k, (c, _) in enumerate(eq.of) if c == label] for label in range(count)]
-    curves, shares, colours = s.curves_of(eq)
-    parameters = [*_starts(eq, unknowns), *s.strength_parameters(eq), *_rates(eq, unknowns)]
+    arrays, graph = system([eq]), reduction.graph
+    names = [_pathway_name(graph, eq, path, k) for k, path in enumerate(eq.pathways)]
+    curves, shares, colours = s.curves_of(eq, names)
+    if len(eq.pathways) > 1:
+        groups = {
+            name: [k for k, (c, _) in enumerate(eq.of) if c in path]
+            for name, path in zip(names, eq.pathways, strict=True)
+        }
+    else:
+        groups = {
+            _class_name(edges): [k for k, (c, _) in enumerate(eq.of) if c == label]
+            for label, edges in enumerate(eq.classes)
+        }
+    parameters = [
+        *_starts(eq),
+        *_factors(eq, groups, "b0", "initial amplitude", "x0", 0.01),
+        *s.strength_parameters(eq),
+        *_factors(eq, groups, "rate", "rate", "rates", 0.1),
+    ]
     if eq.overlap:
         parameters.append(s.presence(eq, arrays))
-    return Setup(
-        title,
-        "Drag a slider: thin grey curves are those that the page opened with.",
-        arrays,
-        parameters,
-        [("loss", COLOURS["theory"])],
-        curves,
-        shares,
-        [_picture(reduction.graph, eq, unknowns, colours, labels)],
-    )
+    try_this = "Drag a slider: grey curves are those that the page opened with."
+    picture = _picture(graph, eq, colours, labels)
+    losses = [("loss", COLOURS["theory"])]
+    return Setup(title, try_this, arrays, parameters, losses, curves, shares, [picture])
 
 
-def _starts(eq: Equations, unknowns: Sequence[Sequence[int]]) -> list[Parameter]:
-    """One slider for all starts, and one for each class beside the others."""
+def _starts(eq: Equations) -> list[Parameter]:
+    """One slider for all starts."""
     sizes = [abs(x) for x in eq.x0.tolist() if x]
     if not sizes:
         return []
-    everything, value = [Effect("x0", range(len(eq.x0)))], sizes[0]
+    effects, value = [Effect("x0", range(len(eq.x0)))], sizes[0]
     low, high = min(1e-4, value / 10), max(1.0, 3 * value)
-    common = Parameter(
-        "b0", "initial amplitude, all", value, low, high, everything, value, 0.02, log=True
-    )
-    return [common, *_by_class(eq, unknowns, "b0", "initial amplitude", "x0", 0.01)]
+    label = "initial amplitude, all"
+    return [Parameter("b0", label, value, low, high, effects, value, 0.02, log=True)]
 
 
-def _rates(eq: Equations, unknowns: Sequence[Sequence[int]]) -> list[Parameter]:
-    return _by_class(eq, unknowns, "rate", "rate", "rates", 0.1)
-
-
-def _by_class(
+def _factors(
     eq: Equations,
-    unknowns: Sequence[Sequence[int]],
+    groups: Mapping[str, Sequence[int]],
     key: str,
     what: str,
     on: str,
     low: float,
 ) -> list[Parameter]:
-    """A factor for each class that moves, if there are several and not too many."""
-    used = [c for c, at in enumerate(unknowns) if any(eq.x0[k] for k in at)]
+    """A factor for each group of unknowns that moves, if there are several and not too many."""
+    used = {name: at for name, at in groups.items() if any(eq.x0[k] for k in at)}
     if not 1 < len(used) <= _MOST_SLIDERS:
         return []
     return [
         Parameter(
-            f"{key}.{c + 1}",
-            f"{what} of {_class_name(eq.classes[c])}, ×",
+            f"{key}.{k + 1}",
+            f"{what} of {name}, \u00d7",
             1.0,
             low,
             1 / low,
-            [Effect(on, unknowns[c])],
+            [Effect(on, at)],
             step=0.02,
             log=True,
         )
-        for c in used
+        for k, (name, at) in enumerate(used.items())
     ]
 
 
@@ -93,14 +97,25 @@ def _class_name(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
+def _pathway_name(graph: Graph, eq: Equations, path: Sequence[int], number: int) -> str:
+    """Its nodes, where one edge alone is in each of its classes, else its number."""
+    edges = [graph.uses[name][0].edge for label in path for name in eq.classes[label][:1]]
+    ends = sorted((graph.edge(edge) for edge in edges), key=lambda e: graph.level[e.source])
+    alone = all(len(eq.classes[label]) == 1 for label in path) and len(set(path)) == len(path)
+    nodes = [ends[0].source, *(end.target for end in ends)]
+    if not alone or graph.tied or any(a.target != b.source for a, b in itertools.pairwise(ends)):
+        return f"pathway {number + 1}"
+    return "\u2192".join(nodes)
+
+
 def _picture(
     graph: Graph,
     eq: Equations,
-    unknowns: Sequence[Sequence[int]],
     colours: Sequence[str],
     labels: Mapping[str, str],
 ) -> Picture:
     """The graph; an edge has the colour of its pathway, green where pathways share it."""
+    unknowns = [[k for k, (c, _) in enumerate(eq.of) if c == c0] for c0 in range(len(eq.classes))]
     label_of = {name: c for c, names in enumerate(eq.classes) for name in names}
     edges: list[s.Edge] = []
     for edge in graph.edges:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.integrate import solve_ivp
 
 from gdln_jax import Graph
 from gdln_jax._live.equations import Equations, System
@@ -81,11 +80,6 @@ class Setup:
     curves: Sequence[Curve]
     shares: Sequence[Curve]
     pictures: Sequence[Picture]
-    horizon: float = 0.0
-
-    def at_ends(self) -> "Setup":
-        """The same with a horizon at which learning is over, where none is given."""
-        return self if self.horizon else dataclasses.replace(self, horizon=_horizon(self))
 
 
 def columns(names: Sequence[Sequence[str]], labelled: Sequence[bool] = ()) -> dict:
@@ -172,8 +166,8 @@ def presence(eq: Equations, system: System) -> Parameter:
     return Parameter("p", "share of examples on which a pathway is on", 1.0, 0.05, 1.0, effects)
 
 
-def curves_of(eq: Equations) -> tuple[list[Curve], list[Curve], list[str]]:
-    """Curves of products and of shares, and the colour of each pathway."""
+def curves_of(eq: Equations, names: Sequence[str]) -> tuple[list[Curve], list[Curve], list[str]]:
+    """Curves of products and of shares, and the colour of each pathway, under their names."""
     groups, count = mode_groups(eq), len(eq.pathways)
     index = {pair: k for k, pair in enumerate(eq.terms)}
     colours = [CYCLE[p % len(CYCLE)] for p in range(count)]
@@ -183,16 +177,17 @@ def curves_of(eq: Equations) -> tuple[list[Curve], list[Curve], list[str]]:
     for p in range(count):
         for k, modes in enumerate(shown):
             if (p, modes[0]) in index:
-                mode, pathway = mode_name(modes, k, groups), f"pathway {p + 1}"
-                label = mode if count == 1 else f"{pathway}, {mode}" if len(groups) > 1 else pathway
-                colour, width = (
-                    (hues[k], 2.5) if count == 1 else (colours[p], max(3.0 - 0.7 * k, 1))
+                mode, terms = mode_name(modes, k, groups), [index[p, modes[0]]]
+                label = f"{names[p]}, {mode}" if len(groups) > 1 else names[p]
+                curves.append(
+                    Curve(mode, hues[k], terms)
+                    if count == 1
+                    else Curve(label, colours[p], terms, thickness(k))
                 )
-                curves.append(Curve(label, colour, [index[p, modes[0]]], width))
     if count > 1:
         shares = [
             Curve(
-                f"pathway {p + 1}",
+                names[p],
                 colours[p],
                 [k for k, term in enumerate(eq.terms) if term[0] == p],
             )
@@ -212,40 +207,6 @@ def curves_of(eq: Equations) -> tuple[list[Curve], list[Curve], list[str]]:
 
 def _hex(colour: Sequence[float]) -> str:
     return "#" + "".join(f"{round(255 * part):02X}" for part in colour[:3])
-
-
-def _horizon(setup: Setup) -> float:
-    """A time a little after that at which each loss has reached its end, at the first values."""
-    c = at_values(setup.system, setup.parameters)
-    ts = np.append(0.0, np.geomspace(1e-2, 1e8, 401))
-    n, terms = len(c["x0"]), len(c["S"])
-    D = np.zeros((terms, terms))
-    for i, j, v in zip(c["row"], c["column"], c["D"], strict=True):
-        D[i, j] = D[j, i] = v
-    E = np.zeros((terms, n))
-    E[c["term"], c["unknown"]] = c["powers"]
-
-    def velocity(_: float, x: np.ndarray) -> np.ndarray:
-        A = np.prod(np.where(E > 0, x[None, :] ** E, 1.0), axis=1)
-        safe = np.where(x == 0, 1.0, x)
-        return c["rates"] * (((c["S"] - D @ A) * A) @ E) / safe
-
-    run = solve_ivp(velocity, (0, ts[-1]), c["x0"], "LSODA", ts, rtol=1e-6, atol=1e-9)
-    A = np.prod(np.where(E > 0, run.y.T[:, None, :] ** E, 1.0), axis=2)
-    loss = -A @ c["S"] + np.einsum("ti,ij,tj->t", A, D, A) / 2
-    late = np.flatnonzero(loss - loss[-1] > 0.01 * (loss[0] - loss[-1]))
-    end = 1.5 * run.t[min(late[-1] + 1, len(run.t) - 1)] if len(late) else 10.0
-    return float(f"{end:.1e}")
-
-
-def at_values(system: System, parameters: Sequence[Parameter]) -> dict[str, np.ndarray]:
-    """The arrays at the first values of the parameters, as `coefficients` of reduced.js."""
-    arrays = {key: np.array(value) for key, value in dataclasses.asdict(system).items()}
-    for p in parameters:
-        for e in p.effects:
-            factor = (e.plus + p.value**e.power) / (e.plus + p.base**e.power)
-            arrays[e.on][list(e.at)] *= factor**e.to
-    return arrays
 
 
 def thickness(k: int) -> float:
