@@ -3,7 +3,9 @@
 Needs Chromium (apt install chromium) and playwright, which drives it.
 """
 
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -230,3 +232,17 @@ def test_without_bokeh_the_remedy_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "bokeh", None)
     with pytest.raises(ValueError, match=r"pip install 'gdln_jax\[live\]'"):
         _live.recipe_page("routing", tmp_path / "page.html")
+
+
+def test_the_page_of_the_docs(tmp_path, monkeypatch, capsys, command):
+    """Its block runs, its file has a page, and it links to the page of each recipe."""
+    text = (Path(__file__).parent.parent / "docs" / "live.md").read_text("utf-8")
+    assert re.findall(r"\(live/(\w+)\.html\)", text) == list(_live.RECIPES)
+    monkeypatch.chdir(tmp_path)
+    block = dict(re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL))
+    exec(compile(block["python"], "docs/live.md", "exec"), {})
+    assert capsys.readouterr().out == block["text"]
+    assert "x1→h1→y" in Path("race.html").read_text("utf-8")
+    Path("senses.toml").write_text(block["toml"])
+    assert command("explore", "senses.toml").exit_code == 0
+    assert "ear→g→voice" in Path("senses.html").read_text("utf-8")

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from gdln_jax import _machine
@@ -16,7 +15,7 @@ from gdln_jax.recipes import OptionError
 if TYPE_CHECKING:
     import gdln_jax as gdln
 
-# What a network of one's own learns without `strengths`.
+# What the network of a file learns where it names no `strengths`.
 _STRENGTHS = (1.0, 0.6, 0.3)
 # With more parameters than this, those that start equal may share an unknown.
 _MOST_APART = 16
@@ -109,6 +108,8 @@ def _white(
     graph: "gdln.Graph", gates: Mapping[str, float | int], strengths: Sequence[float | int]
 ) -> "gdln.GatedData":
     """One example for each mode of each input node, alone; all outputs learn that mode."""
+    import numpy as np
+
     import gdln_jax as gdln
 
     modes, count = len(strengths), len(strengths) * len(graph.inputs)

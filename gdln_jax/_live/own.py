@@ -98,14 +98,16 @@ def _class_name(names: Sequence[str]) -> str:
 
 
 def _pathway_name(graph: Graph, eq: Equations, path: Sequence[int], number: int) -> str:
-    """Its nodes, where one edge alone is in each of its classes, else its number."""
-    edges = [graph.uses[name][0].edge for label in path for name in eq.classes[label][:1]]
-    ends = sorted((graph.edge(edge) for edge in edges), key=lambda e: graph.level[e.source])
-    alone = all(len(eq.classes[label]) == 1 for label in path) and len(set(path)) == len(path)
-    nodes = [ends[0].source, *(end.target for end in ends)]
-    if not alone or graph.tied or any(a.target != b.source for a, b in itertools.pairwise(ends)):
+    """Its nodes, where its classes have its own edges alone, else its number."""
+    names = [name for label in dict.fromkeys(path) for name in eq.classes[label]]
+    edges = sorted(
+        (graph.edge(graph.uses[name][0].edge) for name in names),
+        key=lambda edge: graph.level[edge.source],
+    )
+    chained = all(a.target == b.source for a, b in itertools.pairwise(edges))
+    if len(edges) != len(path) or not chained or graph.tied:
         return f"pathway {number + 1}"
-    return "\u2192".join(nodes)
+    return "\u2192".join([edges[0].source, *(edge.target for edge in edges)])
 
 
 def _picture(

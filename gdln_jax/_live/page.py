@@ -214,7 +214,7 @@ def _short(label: str) -> str:
 
 
 def _margins(pictures: Sequence[Picture]) -> tuple[float, float]:
-    """Room for the labels of inputs and outputs on the narrowest page, with the graph 1 wide."""
+    """Space for the labels of inputs and outputs on the narrowest page, with the graph 1 wide."""
     parts = []
     for end in (0.0, 1.0):
         longest = max(
