@@ -13,6 +13,8 @@ from gdln_jax.plot._curves import mode_curves as mode_curves
 from gdln_jax.plot._curves import runs as runs
 from gdln_jax.plot._differentiation import differentiation as differentiation
 from gdln_jax.plot._explanation import explanation as explanation
+from gdln_jax.plot._explore import Explorer as Explorer
+from gdln_jax.plot._explore import explore as explore
 from gdln_jax.plot._labels import label_ends as label_ends
 from gdln_jax.plot._learning import learning as learning
 from gdln_jax.plot._learning import modes as modes
