@@ -16,6 +16,7 @@ _JAX = ("jax2018github", "kidger2021equinox")
 _RANDOM = ("lampinen2019analytic", "benaych2012singular")
 _STAIRCASE = ("jacot2021saddle", "pesme2023saddle")
 _FUSION = ("zhang2024understanding",)
+_GATES = ("maennel2018gradient", "boursier2022gradient", "kunin2025alternating")
 _RICCATI = ("fukumizu1998effect", "braun2022exact")
 _MOMENTUM = ("barrett2021implicit", "ghosh2023implicit")
 _SEMANTIC = ("saxe2019mathematical", "benaych2012singular")
@@ -62,7 +63,7 @@ USED: Mapping[str, tuple[str, ...]] = {
     "gdln_jax.recipes.margin": (PAPERS[1],),
     "gdln_jax.recipes.more-contexts": (PAPERS[1],),
     "gdln_jax.recipes.optimisers": ("jordan2024muon", "gupta2018shampoo", "foret2021sharpness"),
-    "gdln_jax.recipes.predict": (PAPERS[1], "virtanen2020scipy"),
+    "gdln_jax.recipes.predict": (PAPERS[1], *_GATES, "virtanen2020scipy"),
     "gdln_jax.recipes.saddles": (*_STAIRCASE, *_FUSION),
     "gdln_jax.recipes.semantic": _SEMANTIC,
     "gdln_jax.recipes.sequences": (*_RICCATI, *_CRITICAL),
@@ -74,7 +75,7 @@ USED: Mapping[str, tuple[str, ...]] = {
     "gdln_jax.relu._gates": ("pedregosa2011scikit",),
     "gdln_jax.relu._gates_choice": ("pedregosa2011scikit",),
     "gdln_jax.relu._implementable": ("cover1965geometrical", "virtanen2020scipy"),
-    "gdln_jax.relu._prediction": ("virtanen2020scipy",),
+    "gdln_jax.relu._prediction": (*_GATES, "virtanen2020scipy"),
     "gdln_jax.rules": ("deepmind2020jax",),
     "gdln_jax.rules._rules.AverageState": ("jordan2024muon",),
     "gdln_jax.rules._rules.ShampooState": ("gupta2018shampoo",),

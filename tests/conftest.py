@@ -176,8 +176,7 @@ def key() -> jax.Array:
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Runs the command in this process, so that it can be given runs that there are already."""
-    # The one way in: `gdln_jax.__main__` ends the process.
-    from gdln_jax._cli import main as cli
+    from command_parts import main as cli
 
     monkeypatch.setattr(cli._machine, "prepare", lambda: None)  # JAX's flags stay alone
     return lambda *words: CliRunner().invoke(cli.app, [*words], env={"COLUMNS": "250"})

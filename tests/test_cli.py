@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 import xarray
+from command_parts import main as cli
 from matplotlib.figure import Figure
-from tiny_recipes import check, tiny
+from tiny_recipes import RecipeOptions, check, tiny
 from typer.testing import CliRunner
 
 from gdln_jax import recipes
-from gdln_jax._cli import main as cli
 from gdln_jax.recipes import OptionError, Result
-from gdln_jax.recipes._core.declare import RecipeOptions
 
 RUNS = []  # the options of every run
 
@@ -141,9 +140,8 @@ def test_an_interruption_is_exit_code_130_and_leaves_nothing(gdln, tmp_path):
 COMPILES = """
 import pathlib, signal, sys
 sys.path.insert(0, {tests!r})
-from tiny_recipes import tiny
-from gdln_jax.recipes._core.declare import RecipeOptions
-from gdln_jax._cli import main as cli
+from tiny_recipes import RecipeOptions, tiny
+from command_parts import main as cli
 from gdln_jax import recipes
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
+from command_parts import drawing as _drawing
 from matplotlib.figure import Figure
 
-# What it reads and refuses, without the command around it.
-from gdln_jax._cli import drawing as _drawing
 from gdln_jax.recipes import OptionError
 
 GOOD = """\

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from recipe_parts import ensembles as sim
 
 import gdln_jax as gdln
 from gdln_jax import GatedData, Graph, relu, tasks
-from gdln_jax.recipes._core import ensembles as sim
 from gdln_jax.relu import _gates_choice
 
 STD = 7.142857e-6

@@ -20,8 +20,7 @@ import gdln_jax as gdln
 from gdln_jax import plot
 
 # Times and places as numbers, before they are drawn; which artists are labels.
-from gdln_jax.plot._differentiation import split_times
-from gdln_jax.plot._labels import EndLabels, PointLabels, spread
+from gdln_jax.plot import _differentiation, _labels
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +48,9 @@ KINDS = ("flow", "solve", "quotient", "train", "batch", "sweep")
 
 def labels(ax: Axes):
     """The names at the ends of curves or beside points."""
-    (found,) = [a for a in ax.get_children() if isinstance(a, EndLabels | PointLabels)]
+    (found,) = [
+        a for a in ax.get_children() if isinstance(a, _labels.EndLabels | _labels.PointLabels)
+    ]
     return found
 
 
@@ -238,7 +239,7 @@ def tree_of_four(t):
 
 def test_splits_have_the_times_at_which_parts_come_apart():
     t = np.linspace(0, 8, 81)
-    linkage, times = split_times(t, tree_of_four(t))
+    linkage, times = _differentiation.split_times(t, tree_of_four(t))
     by_size = dict(zip(linkage[:, 3].astype(int).tolist()[::-1], times[::-1], strict=False))
     assert by_size[4] == pytest.approx(2.0, abs=1e-6)
     assert np.sort(times)[1] == pytest.approx(6.0, abs=1e-6)
@@ -324,7 +325,7 @@ def test_names_and_times_stand_clear_of_points_and_branches(places):
 def test_the_tree_is_in_the_order_of_its_axis_and_times_are_where_they_are_written():
     t, points = places_out_of_order()
     _, tree = plot.differentiation((t, points), PLACES_BY)
-    _, times = split_times(t, points)
+    _, times = _differentiation.split_times(t, points)
     written = labels(tree)
     assert [float(text.get_text()) for text in written.texts] == pytest.approx(
         written.points[:, 0], rel=5e-3
@@ -366,10 +367,14 @@ def test_many_items_at_one_place_are_all_readable():
 
 # ---------------------------------------------------------------- labels
 def test_labels_are_spread_as_little_as_possible():
-    placed = spread(np.array([5.0, 5.0, 20.0, 6.0]), 2.0, 0.0, 30.0)
+    placed = _labels.spread(np.array([5.0, 5.0, 20.0, 6.0]), 2.0, 0.0, 30.0)
     np.testing.assert_allclose(placed, [16 / 3, 16 / 3 - 2, 20.0, 16 / 3 + 2])
-    np.testing.assert_allclose(spread(np.array([0.0, 0.0, 10.0]), 2.0, 0.0, 10.0), [2.0, 0, 10])
-    np.testing.assert_allclose(spread(np.array([9.0, 10.0, 10.0]), 2.0, 0.0, 10.0), [6, 10, 8])
+    np.testing.assert_allclose(
+        _labels.spread(np.array([0.0, 0.0, 10.0]), 2.0, 0.0, 10.0), [2.0, 0, 10]
+    )
+    np.testing.assert_allclose(
+        _labels.spread(np.array([9.0, 10.0, 10.0]), 2.0, 0.0, 10.0), [6, 10, 8]
+    )
 
 
 def test_labels_follow_the_limits_of_the_axes():

@@ -18,7 +18,6 @@ from scipy.integrate import quad
 
 import gdln_jax as gdln
 from gdln_jax import relu
-from gdln_jax.relu import _descent
 
 
 def plain(task: gdln.tasks.Task) -> gdln.GatedData:
@@ -402,7 +401,7 @@ def test_a_drop_ends_where_it_should_and_in_time(monkeypatch):
     monkeypatch.undo()
     found = []
     for flat in (3e-4, 3e-6):
-        monkeypatch.setattr(_descent, "FLAT", flat)
+        monkeypatch.setattr("gdln_jax.relu._descent.FLAT", flat)
         found.append(relu.predict_gates(gauss(20, 3, 1, 6), units=40, stages=2))
     assert_allclose(found[0].times, found[1].times, rtol=2e-3)
     assert_allclose(found[0].plateaus, found[1].plateaus, atol=1e-4)

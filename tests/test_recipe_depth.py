@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from recipe_parts import context_runs as cx
 from recipe_runs import check_sound, failed, quick
 
 from gdln_jax.recipes import OptionError, reproduce
-from gdln_jax.recipes._core import context_runs as cx
 from gdln_jax.recipes.depth import CRITERIA, simulate
 
 

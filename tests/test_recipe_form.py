@@ -12,12 +12,10 @@ import pytest
 import xarray
 from drawn_text import faults
 from matplotlib.figure import Figure
+from tiny_recipes import RecipeOptions, exact, option, statistical
 
 from gdln_jax import plot, recipes
-from gdln_jax.recipes import CATALOGUE, OptionError, Recipe, describe
-
-# What a recipe of the package is declared with.
-from gdln_jax.recipes._core.declare import Criterion, RecipeOptions, exact, option, statistical
+from gdln_jax.recipes import CATALOGUE, Criterion, OptionError, Recipe, describe
 
 ROOT = Path(__file__).resolve().parent.parent
 LINES, LARGE = 350, {"routing": 600, "claims": 600, "initialisation": 600}

@@ -5,10 +5,10 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from recipe_parts import route_maps
 from recipe_runs import check_sound, failed, quick
 
 from gdln_jax.recipes import OptionError, reproduce
-from gdln_jax.recipes._core import route_maps
 from gdln_jax.recipes.initialisation import CRITERIA, RECIPE, REFERENCE, Options, runs
 
 # Of the quick size what every check needs: both small scales, those of the reference, a wide one.

@@ -15,13 +15,10 @@ import pytest
 import xarray
 from matplotlib.figure import Figure
 from recipe_runs import WRITTEN
-from tiny_recipes import check
+from tiny_recipes import RecipeOptions, check, exact, option, statistical
 
 from gdln_jax import recipes
 from gdln_jax.recipes import CATALOGUE, OptionError, Recipe, Result
-
-# What every recipe is declared with.
-from gdln_jax.recipes._core.declare import RecipeOptions, exact, option, statistical
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ Known answers: H's closed forms with E15-E21 corrected, tests/reference.json.
 import jax
 import numpy as np
 import pytest
+from recipe_parts import ensembles as sim
 
 from gdln_jax import SolveError, exact, relu, tasks
-from gdln_jax.recipes._core import ensembles as sim
 
 STD = 7.142857e-6
 

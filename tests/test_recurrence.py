@@ -13,9 +13,7 @@ import pytest
 
 import gdln_jax as gdln
 from gdln_jax import GatedData, GatedNetwork, Graph, exact, init, tasks
-from gdln_jax._data import runs
 from gdln_jax._reduction.loss import mode_loss
-from gdln_jax._reduction.strengths import ModeStrengths
 
 gradient_of = eqx.filter_jit(eqx.filter_value_and_grad(gdln.mse))
 
@@ -57,7 +55,7 @@ def examples(graph, **more):
 
 def one_by_one(monkeypatch, function):
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "_SHORTEST", 1000)
+        patch.setattr("gdln_jax._data.runs._SHORTEST", 1000)
         return function()
 
 
@@ -102,7 +100,7 @@ def test_a_run_of_the_reduced_loss_is_its_levels_one_by_one(monkeypatch):
     )
     reduction = gdln.reduce(task.graph, task.data)
     assert reduction.residual < 1e-12
-    b = ModeStrengths.make(
+    b = gdln.ModeStrengths.make(
         reduction.graph, 2, {"Wx": [0.3, 0.4], "Wh": [1.1, -0.9], "Wy": [0.5, 0.6]}
     )
 
@@ -126,7 +124,7 @@ def test_the_trace_does_not_grow_with_time():
         graph, data = task.graph, task.data
         net = GatedNetwork.init(graph, init.normal(0.5), key=jax.random.key(1))
         reduction = gdln.reduce(graph, data)
-        b = ModeStrengths.make(graph, 2, 0.5)
+        b = gdln.ModeStrengths.make(graph, 2, 0.5)
         found.append(
             (
                 operations(jax.grad(gdln.mse), net, net.prepare(data)),

@@ -21,18 +21,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray
+from command_parts import main, report
 from matplotlib.figure import Figure
 from PIL import Image
-from tiny_recipes import check, tiny
+from tiny_recipes import RecipeOptions, check, tiny
 from typer.testing import CliRunner
 
 from gdln_jax import recipes
-
-# Reports of recipes that break, are killed and lie about themselves.
-from gdln_jax._cli import main, report
 from gdln_jax.recipes import Recipe, Result
-from gdln_jax.recipes._core.declare import RecipeOptions
-from gdln_jax.recipes._core.spread import spread_over_seeds
 
 State = report.State
 NAMES = ("good", "breaks", "killed", "fails", "slow")
@@ -330,6 +326,8 @@ def test_durations(seconds, text):
 
 
 def test_numbers_and_their_spread():
+    from recipe_parts import spread  # loads JAX, which the processes of this file do without
+
     nan = float("nan")
     data = xarray.Dataset(
         {
@@ -340,7 +338,7 @@ def test_numbers_and_their_spread():
             "same_for_all": ("mode", [1.0, 2.0]),
         }
     )
-    rows = {row.pop("name"): row for row in spread_over_seeds(data)}
+    rows = {row.pop("name"): row for row in spread.spread_over_seeds(data)}
     assert set(rows) == {"one", "loss", "pair[0]", "pair[1]"}
     assert rows["one"] == {"about": "about it", "median": 2.0, "low": 1.0, "high": 3.0, "seeds": 3}
     assert rows["loss"]["median"] == 3.0

@@ -8,7 +8,6 @@ import pytest
 from jaxtyping import TypeCheckError
 
 import gdln_jax as gdln
-from gdln_jax._checks import types as named
 
 LONGEST = 400
 SPACES = [
@@ -55,12 +54,18 @@ def test_no_signature_is_long():
     assert not {name: size for name, size in lengths.items() if size > LONGEST}
 
 
-@pytest.mark.parametrize("name", ["ArrayLike", "Times", "PerEdge", "PRNGKeyArray", "Tolerance"])
-def test_a_named_type_prints_its_name(name):
-    alias = getattr(named, name)
-    assert str(alias) == name
-    parameter = inspect.Parameter("x", inspect.Parameter.KEYWORD_ONLY, annotation=alias)
-    assert str(parameter) == f"x: {name}"
+@pytest.mark.parametrize(
+    ("function", "parameter", "shown"),
+    [
+        (gdln.time_to, "level", "level: ArrayLike"),
+        (gdln.gradient_flow, "ts", "ts: Times"),
+        (gdln.gradient_flow, "tau", "tau: PerEdge = 1.0"),
+        (gdln.gradient_flow, "rtol", "rtol: Tolerance = None"),
+        (gdln.sweep, "key", "key: Key"),
+    ],
+)
+def test_a_named_type_prints_its_name(function, parameter, shown):
+    assert str(inspect.signature(function).parameters[parameter]) == shown
 
 
 def test_a_named_type_is_checked_like_its_members():

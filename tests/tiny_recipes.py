@@ -6,8 +6,15 @@ from typing import Any
 
 from gdln_jax.recipes import Check, Recipe, Result, silent
 
-# What a recipe of the package is declared with.
-from gdln_jax.recipes._core.declare import RecipeOptions, exact
+# What a recipe of the package is declared with; tests take it from here.
+from gdln_jax.recipes._core.declare import (
+    RecipeOptions,
+    exact,
+    option,
+    statistical,
+)
+
+__all__ = ["RecipeOptions", "check", "exact", "option", "statistical", "tiny"]
 
 CRITERION = exact("error", "error", 1e-8)
 
