@@ -187,7 +187,7 @@ def _places(given: object) -> Iterator[str]:
     if package.startswith("gdln_jax"):
         words = (getattr(given, attribute, None) for attribute in ("name", "kind", "__qualname__"))
         yield from (f"{package}.{word}" for word in words if isinstance(word, str))
-        yield from _clock(given)
+        yield from () if named else _clock(given)
     attributes = getattr(given, "attrs", None)
     if isinstance(attributes, Mapping):  # a data set, perhaps read from a file
         yield from (place.format_map(attributes) for key, place in _OF_FILES if key in attributes)

@@ -107,6 +107,7 @@ def test_rules_say_what_is_inside():
         (gdln.exact.context_mode, {"saxe2014exact", "jarvis2025make"}),
         (gdln.noise, {"lampinen2019analytic", "benaych2012singular", "virtanen2020scipy"}),
         (gdln.relu.change_points, {"jarvis2025make", "truong2020selective"}),
+        (gdln.WidthRun, set()),
         (gdln.Staircase, {"zhang2024understanding"}),
         (gdln.init.normal(0.1), set()),
         (GRAPH, set()),
