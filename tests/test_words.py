@@ -128,7 +128,7 @@ def _source(module: str) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
-def _functions(node: ast.stmt) -> list[ast.FunctionDef]:
+def _functions(node: ast.ClassDef | ast.FunctionDef) -> list[ast.FunctionDef]:
     """`node` itself, or the public methods of a class, without properties and overloads."""
     return [
         one
@@ -149,7 +149,7 @@ def _first_words() -> dict[str, str]:
                 continue
             public = {alias.name for alias in line.names if alias.name == alias.asname}
             for node in _source(str(line.module)).body:
-                if getattr(node, "name", "") in public:
+                if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in public:
                     for one in _functions(node):
                         text = ast.get_docstring(one) or "-"
                         words[f"{line.module}.{node.name}.{one.name}"] = text.split()[0].strip(",:")
