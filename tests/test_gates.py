@@ -10,7 +10,6 @@ from recipe_parts import ensembles as sim
 
 import gdln_jax as gdln
 from gdln_jax import GatedData, Graph, relu, tasks
-from gdln_jax.relu import _gates_choice
 
 STD = 7.142857e-6
 
@@ -294,18 +293,6 @@ def test_k_of_xor_and_of_random_labels():
     assert "no small gated network imitates this one" in choice.reason
     with pytest.raises(ValueError, match="no modules to choose"):
         _ = choice.chosen
-
-
-def test_the_rule():
-    rule = _gates_choice.smallest_good
-    gap = np.array([[0.2, 0.2], [0.0021, 0.0019], [0.001, 0.001], [0.0011, 0.0009]])
-    assert rule([1, 2, 3, 4], gap, 0.05)[0] == 2  # .001 is .5 % of the range
-    assert rule([1, 2, 3, 4], gap + np.array([[0], [0.02], [0], [0]]), 0.05)[0] == 3
-    assert rule([1, 2, 3, 4], gap + 0.06, 0.05)[0] is None
-    noisy = np.array([[0.1, 0.1], [0.002, 0.02], [0.003, 0.007]])
-    assert rule([1, 2, 3], noisy, 0.05)[0] == 2  # within one standard error
-    with pytest.raises(ValueError, match="diverged"):
-        rule([1], np.array([[np.nan]]), 0.05)
 
 
 def test_build_gated():

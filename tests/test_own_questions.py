@@ -11,7 +11,7 @@ import gdln_jax as gdln
 from gdln_jax import relu
 
 # What `choose_k` compares with one run; its result has the gaps only.
-from gdln_jax.relu._gates_choice import gated_outputs, stacked
+from gdln_jax.relu._gates_choice import gated_outputs, smallest_good, stacked
 
 X = np.array([[0.0, 0], [0, 1], [1, 0], [1, 1]])
 XNOR = gdln.GatedData({"x": X}, {"y": np.array([1.0, -1, -1, 1])[:, None]})
@@ -89,6 +89,18 @@ def test_gated_networks_beside_one_run_at_unequal_steps(descent):
     late = relu.History(np.array([0, 7, 20_011]), jax.tree.map(lambda a: a[:3], part.network))
     with pytest.raises(ValueError, match="grid of 1 only, more than 10000 points"):
         gated_outputs(stacked(late.run(XNOR)), *arguments)
+
+
+def test_the_smallest_number_that_is_good():
+    rule = smallest_good
+    gap = np.array([[0.2, 0.2], [0.0021, 0.0019], [0.001, 0.001], [0.0011, 0.0009]])
+    assert rule([1, 2, 3, 4], gap, 0.05)[0] == 2  # .001 is .5 % of the range
+    assert rule([1, 2, 3, 4], gap + np.array([[0], [0.02], [0], [0]]), 0.05)[0] == 3
+    assert rule([1, 2, 3, 4], gap + 0.06, 0.05)[0] is None
+    noisy = np.array([[0.1, 0.1], [0.002, 0.02], [0.003, 0.007]])
+    assert rule([1, 2, 3], noisy, 0.05)[0] == 2  # within one standard error
+    with pytest.raises(ValueError, match="diverged"):
+        rule([1], np.array([[np.nan]]), 0.05)
 
 
 @pytest.fixture(scope="module")

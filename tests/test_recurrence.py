@@ -13,7 +13,6 @@ import pytest
 
 import gdln_jax as gdln
 from gdln_jax import GatedData, GatedNetwork, Graph, exact, init, tasks
-from gdln_jax._reduction.loss import mode_loss
 
 gradient_of = eqx.filter_jit(eqx.filter_value_and_grad(gdln.mse))
 
@@ -105,10 +104,10 @@ def test_a_run_of_the_reduced_loss_is_its_levels_one_by_one(monkeypatch):
     )
 
     def seen():
-        return jax.jit(jax.value_and_grad(mode_loss))(b, reduction.mode_data)
+        return jax.jit(jax.value_and_grad(reduction.loss))(b)
 
     def length():
-        return operations(jax.grad(mode_loss), b, reduction.mode_data)
+        return operations(jax.grad(reduction.loss), b)
 
     assert eqx.tree_equal(seen(), one_by_one(monkeypatch, seen), rtol=1e-13, atol=1e-13)
     assert length() < 0.8 * one_by_one(monkeypatch, length)
@@ -129,7 +128,7 @@ def test_the_trace_does_not_grow_with_time():
             (
                 operations(jax.grad(gdln.mse), net, net.prepare(data)),
                 operations(jax.grad(gdln.mse), net, data),
-                operations(jax.grad(mode_loss), b, reduction.mode_data),
+                operations(jax.grad(reduction.loss), b),
             )
         )
     assert found[1] == found[0]
