@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Slider = FloatLogSlider | FloatSlider
 
 _DPI = 150
-# The span of an axis beside that of its curves: when it is set, and when it is set anew.
+# The span of an axis beside that of its curves: when it is set, and when it is set again.
 _ABOVE, _LOOSE = 1.2, 2.5
 
 
@@ -215,7 +215,7 @@ def _stopped(ts: np.ndarray, losses: np.ndarray) -> str:
         return ""
     return (
         f"The solver stopped after {MAX_STEPS} steps, near time {ts[there].max(initial=0.0):.3g}: "
-        "the dynamics are stiff here; Reduction.solve with solver=diffrax.Kvaerno5() goes on."
+        "the dynamics are stiff here; use Reduction.solve with solver=diffrax.Kvaerno5()."
     )
 
 
@@ -228,7 +228,7 @@ def _followed(ax: Axes) -> list[Line2D]:
 
 
 def _make_way(ax: Axes) -> bool:
-    """Set limits that suit the curves, and say whether the old ones did."""
+    """Set limits that fit the curves, and say whether the old ones did."""
     seen = np.concatenate([np.asarray(line.get_ydata(), float) for line in ax.lines])
     low, high = min(0.0, float(np.nanmin(seen))), max(0.0, float(np.nanmax(seen)))
     (bottom, top), size = ax.get_ylim(), high - low
