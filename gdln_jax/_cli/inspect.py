@@ -29,7 +29,7 @@ def inspect(
     data: Annotated[
         Path,
         typer.Option(
-            metavar="FILE", help="What it was trained on: .csv, .npz (x and y), .nc, .safetensors."
+            metavar="FILE", help="Training data: .csv, .npz (x and y), .nc, .safetensors."
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the page.")] = Path(
@@ -52,20 +52,20 @@ def inspect(
     ] = None,
     orientation: Annotated[
         Literal["out_in", "in_out"] | None,
-        typer.Option(metavar="out_in|in_out", help="How weights lie, if not as named."),
+        typer.Option(metavar="out_in|in_out", help="Order of the axes of square weights."),
     ] = None,
-    slope: Annotated[float, typer.Option(help="Of the leaky ReLU.")] = 0.0,
+    slope: Annotated[float, typer.Option(help="Slope of the leaky ReLU.")] = 0.0,
     learning_rate: Annotated[
-        float | None, typer.Option(help="Flow time per step, if the weights do not say it.")
+        float | None, typer.Option(help="Flow time per step, if it cannot be inferred.")
     ] = None,
     std: Annotated[
-        float | None, typer.Option(help="Of the initial weights, without their checkpoint.")
+        float | None, typer.Option(help="Scale of the initial weights, if step 0 is missing.")
     ] = None,
     threshold: Annotated[
         float, typer.Option(help="A unit is on above this share of its largest pre-activation.")
     ] = 0.0,
     test: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Examples that were not trained.")
+        Path | None, typer.Option(metavar="FILE", help="Examples not used in training.")
     ] = None,
 ) -> None:
     """Answer from checkpoints and data: which gates, how many, when, rich or lazy.

@@ -27,7 +27,7 @@ from gdln_jax.recipes import OptionError, Recipe
 
 ALL = "all"
 _EXIT_CODES = (
-    "Exit codes: 0 done, and all checks passed; 1 a check failed or a recipe broke off; "
+    "Exit codes: 0 done, and all checks passed; 1 a check failed or a recipe failed; "
     "2 the request was not understood; 130 interrupted (143 by SIGTERM)."
 )
 
@@ -140,7 +140,7 @@ def reproduce(
         ),
     ] = False,
 ) -> None:
-    """Make a figure of the papers: numbers, checks and picture. Or all of them, with an index.
+    """Make a figure of the papers (numbers, checks, picture), or all of them with an index.
 
     `all` runs each recipe in a process of its own and keeps DIR/index.html and index.md up to date.
     Exits with 1 if a check fails.
@@ -262,7 +262,7 @@ def write_report(
         typer.Option(help="The page.", metavar="FILE.html", show_default="DIR/report.html"),
     ] = None,
     source: Annotated[
-        Path, typer.Option("--from", help="Where the recipes left their files.", metavar="DIR")
+        Path, typer.Option("--from", help="Folder with the files of the recipes.", metavar="DIR")
     ] = Path("out"),
     quick: Annotated[
         bool, typer.Option("--quick", help="First make what is missing, in the short setting.")
@@ -337,7 +337,7 @@ def draw(
 def bench(
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGUMENTS]")] = None,
 ) -> None:
-    """Run the benchmarks of a checkout; all arguments are theirs (try `gdln bench --help`)."""
+    """Run the benchmarks of a checkout; all arguments are passed on (try `gdln bench --help`)."""
     import runpy
 
     # The benchmarks are not in the wheel: they belong to the checkout that this package is
