@@ -41,9 +41,15 @@ def live_page(
         The path. Cost: a second or two of host code.
 
     Raises:
-        ValueError: a coupled reduction, bad b0, more unknowns than a page integrates (80), or
-            Bokeh is not installed.
+        ValueError: what is no reduction, a folder as `path`, a coupled reduction, bad `b0`, more
+            unknowns than a page integrates (80), or Bokeh is not installed.
     """
+    if not isinstance(reduction, Reduction):
+        raise ValueError(
+            f"reduction is a {type(reduction).__name__}; pass gdln.reduce(graph, data)."
+        )
+    if Path(path).is_dir():
+        raise ValueError(f"{path} is a folder; the page is a file, 'page.html'.")
     own = importlib.import_module("gdln_jax._live.own")
     page = _page()
     setup = own.of_reduction(reduction, b0, title=title, labels=labels or {}, tau=tau)

@@ -134,7 +134,6 @@ def _blocks(
 def margin() -> Setup:
     """H Fig. 2: XoR with a margin, once with linear gates and once with XoR gates."""
     kinds = {"linear": ("linear gates", 2, "trained"), "xor": ("XoR gates", 4, "untrained")}
-    crossing = (2 / 3) ** 0.5
     eqs = [_equations(tasks.margin_xor(1.0, gating=g, width=1), lambda _: 0) for g in kinds]
     arrays, edges, starts, curves = system(eqs), [], [], []
     names: list[list[str]] = [[], [], []]
@@ -161,7 +160,7 @@ def margin() -> Setup:
             edges += [(x, f"{gating}{k}", mine, COLOURS[colour])]
             edges += [(f"{gating}{k}", y, mine, COLOURS[colour])]
         first, unknown = first + len(eq.S), unknown + len(eq.x0)
-    delta = Parameter("delta", "Δ, half the margin", crossing, 0.05, 2.0, grown)
+    delta = Parameter("delta", "Δ, half the margin", 0.5, 0.05, 2.0, grown)
     places = s.columns(names, (False, False, False))
     return Setup(
         "XoR with a margin: which gates learn first (H Fig. 2)",

@@ -1,6 +1,6 @@
 // The page around reduced.js: sliders to curves, play and scrub, the set-up in the address.
 const live = (() => {
-  const POINTS = 241, SECONDS = 8;
+  const POINTS = 181, SECONDS = 8;
   const json = id => JSON.parse(document.getElementById(id).textContent);
 
   function begin(doc, setup) {
@@ -33,6 +33,7 @@ const live = (() => {
       return unit * [1, 1.5, 2, 3, 4, 5, 6, 8, 10].find(v => v * unit >= T);
     }
     const at = values => reduced.coefficients(setup.system, setup.parameters, values);
+    const least = settled(at(first));
     function integrated(c, T) {
       const ts = Array.from({length: POINTS}, (_, k) => T * k / (POINTS - 1));
       return {ts, c, T, ...reduced.solve(c, ts)};
@@ -62,7 +63,7 @@ const live = (() => {
 
     function compute() {
       const values = state();
-      const c = at(values), T = Math.max(settled(at(first)), settled(c));
+      const c = at(values), T = Math.max(least, settled(c));
       run = integrated(c, T);
       if (!reference || reference.T !== T) {
         reference = integrated(at(first), T);

@@ -39,9 +39,10 @@ _FONT, _HEIGHT = "13px", 250
 # Pixels: a figure on a telephone. Letters: of a node's label.
 _NARROW, _LONGEST = 360, 14
 _SCRIPTS = "reduced", "page"
-# Letters of sliders, and a ring around the handle that the keys move.
+# Letters of sliders, long ones in lines, and a ring around the handle that the keys move.
 _FOCUS = (
-    f".bk-slider-title {{font-size: {_FONT};}} .noUi-handle:focus {{outline: 3px solid #E69F00;}}"
+    f".bk-slider-title {{font-size: {_FONT}; white-space: normal; overflow-wrap: anywhere;}} "
+    ".noUi-handle:focus {outline: 3px solid #E69F00;}"
 )
 
 
@@ -269,7 +270,7 @@ def _clock() -> LayoutDOM:
         start=0,
         end=1,
         value=1,
-        step=1 / 240,
+        step=1 / 180,
         name="clock",
         show_value=False,
         tooltips=False,

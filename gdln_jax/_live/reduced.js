@@ -165,6 +165,6 @@ const reduced = (() => {
     return {x: xs, A, losses: A.map(a => losses(c, a)), steps};
   }
 
-  return {coefficients, solve, products, losses, velocity, jacobian};
+  return {coefficients, solve, products, losses};
 })();
 if (typeof module !== "undefined") module.exports = reduced;
