@@ -337,7 +337,7 @@ def test_commands_are_suggested_and_exit_codes_are_in_the_help(gdln):
     assert done.exit_code == 2
     assert "Did you mean 'reproduce'?" in done.output
     shown = " ".join(gdln("--help").output.split())
-    assert "1 a check failed or a recipe failed" in shown
+    assert "1 a check or a recipe failed" in shown
     for command in ("list", "reproduce", "report", "draw", "bench", "info"):
         assert command in shown
     assert gdln("--version").output.startswith("gdln_jax ")

@@ -27,7 +27,7 @@ from gdln_jax.recipes import OptionError, Recipe
 
 ALL = "all"
 _EXIT_CODES = (
-    "Exit codes: 0 done, and all checks passed; 1 a check failed or a recipe failed; "
+    "Exit codes: 0 done, and all checks passed; 1 a check or a recipe failed; "
     "2 the request was not understood; 130 interrupted (143 by SIGTERM)."
 )
 
