@@ -1,9 +1,10 @@
 """Descent by an optimiser of optax: the one loop over steps, one call for all signatures."""
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from types import FunctionType
+from types import CellType, FunctionType, MethodType
 from typing import NamedTuple
 
 import jax
@@ -115,10 +116,20 @@ def descend(
 def as_transformation(optimizer: object, name: str = "optimizer") -> Optimizer:
     """The optimiser itself, or what an `optax.MultiSteps` stands for; refuse anything else."""
     if isinstance(optimizer, optax.MultiSteps):
-        return optimizer.gradient_transformation()
+        optimizer = optimizer.gradient_transformation()
     if not isinstance(optimizer, optax.GradientTransformation):
         raise ValueError(f"{name} is {optimizer!r}; pass an optax optimiser, e.g. optax.sgd(0.1).")
-    return jax.tree.map(lambda x: _Made(x) if isinstance(x, FunctionType) else x, optimizer)
+    return jax.tree.map(_comparable, optimizer)
+
+
+def _comparable(part: object) -> object:
+    """A function, or a dataclass around one as in `gdln_jax.rules`, that is equal to its like."""
+    if isinstance(part, FunctionType | MethodType):
+        return _Made(part)
+    function = getattr(part, "function", None)
+    if dataclasses.is_dataclass(part) and isinstance(function, FunctionType):
+        return dataclasses.replace(part, function=_Made(function))  # type: ignore[type-var]
+    return part
 
 
 class _Made:
@@ -134,7 +145,7 @@ class _Made:
         self._function = function
         try:
             self._made_from = _made_from(function)
-        except (ValueError, RecursionError):  # a closure that is not filled, or names itself
+        except RecursionError:  # a closure that names itself
             self._made_from = (_Same(function),)
 
     def __call__(self, *args: object, **kwargs: object) -> PyTree:
@@ -148,19 +159,39 @@ class _Made:
 
 
 def _made_from(value: object) -> tuple[object, ...]:
-    """Code and values that a function was made from, as far as they cannot change."""
-    if isinstance(value, tuple):
+    """Code and values that a function was made from, as far as they cannot change.
+
+    Of what can change, a copy: a later change makes another program, as it should.
+    """
+    if isinstance(value, tuple | list):
         return type(value), *map(_made_from, value)
+    if isinstance(value, dict):
+        return dict, *((_made_from(key), _made_from(one)) for key, one in value.items())
     if value is None or isinstance(value, bool | int | float | str):
         return type(value), value
+    if isinstance(value, np.ndarray | np.generic) and value.dtype != object:
+        return np.ndarray, value.dtype, value.shape, value.tobytes()
+    if dataclasses.is_dataclass(value) and _is_known(type(value)):
+        held = (getattr(value, field.name) for field in dataclasses.fields(value))
+        return type(value), *map(_made_from, held)
     if isinstance(value, FunctionType) and _is_known(value):
-        cells = tuple(cell.cell_contents for cell in value.__closure__ or ())
+        cells = tuple(map(_contents, value.__closure__ or ()))
         defaults = value.__defaults__, *(value.__kwdefaults__ or {}).items()
         return value.__module__, value.__code__, *map(_made_from, (*defaults, cells))
+    if isinstance(value, MethodType) and _is_known(value.__func__):
+        return type(value.__self__), *map(_made_from, (value.__func__, vars(value.__self__)))
     return (_Same(value),)
 
 
-def _is_known(function: FunctionType) -> bool:
+def _contents(cell: CellType) -> object:
+    """What a closure holds; of a variable that was never set the class `CellType`."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return CellType
+
+
+def _is_known(function: Callable[..., object]) -> bool:
     """Whether what it reads beside its arguments are its closure and its module's constants."""
     return (function.__module__ or "").partition(".")[0] in ("optax", __package__)
 

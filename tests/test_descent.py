@@ -603,12 +603,72 @@ class TestProgramsAreKept:
                 lambda: optax.sgd(optax.cosine_decay_schedule(0.1, 100)),
                 lambda: optax.sgd(optax.cosine_decay_schedule(0.1, 101)),
             ),
+            (
+                lambda: optax.sgd(optax.exponential_decay(0.1, 10, 0.9)),
+                lambda: optax.sgd(optax.exponential_decay(0.1, 10, 0.8)),
+            ),
+            (
+                lambda: optax.inject_hyperparams(optax.sgd)(learning_rate=0.1),
+                lambda: optax.inject_hyperparams(optax.sgd)(learning_rate=0.2),
+            ),
+            (lambda: optax.contrib.muon(0.1), lambda: optax.contrib.muon(0.1, ns_steps=4)),
+            (
+                lambda: optax.MultiSteps(optax.sgd(0.1), 2),
+                lambda: optax.MultiSteps(optax.sgd(0.1), 3),
+            ),
         ],
     )
     def test_what_is_equal(self, one, other):
         assert as_transformation(one()) == as_transformation(one())
         assert hash(as_transformation(one())) == hash(as_transformation(one()))
         assert as_transformation(one()) != as_transformation(other())
+
+    def test_rules_by_numbers(self, plain_python):
+        # Run-time shape checks make new code in every call.
+        snippet = """
+import gdln_jax as gdln, jax
+from gdln_jax import rules
+from gdln_jax._scan import as_transformation as made
+PAIRS = [
+    (lambda: rules.sgd(0.1, momentum=0.9), lambda: rules.sgd(0.1, momentum=0.8)),
+    (lambda: rules.muon(0.1), lambda: rules.muon(0.1, ns_steps=4)),
+    (lambda: rules.sgd({"x->h": 0.1}), lambda: rules.sgd({"x->h": 0.2})),
+    (
+        lambda: rules.by_edge({"x->h": rules.sgd(0.1)}, default=None),
+        lambda: rules.by_edge({"x->h": rules.sgd(0.2)}, default=None),
+    ),
+]
+for one, other in PAIRS:
+    assert made(one()) == made(one()) != made(other())
+    assert hash(made(one())) == hash(made(one()))
+task, seen = gdln.tasks.routing(2, 2), []
+reduction = gdln.reduce(task.graph, task.data)
+listen = lambda event, _, **more: seen.append(str(more.get("fun_name")))
+jax.monitoring.register_event_duration_secs_listener(listen)
+for _ in range(2):
+    seen.clear()
+    reduction.train(0.1, rule=rules.sgd(0.02), steps=2, check_end=False)
+assert not any("_train" in name for name in seen), seen
+"""
+        done = plain_python(snippet)
+        assert done.returncode == 0, done.stderr
+
+    def test_a_measure_with_arrays_of_its_own(self):
+        # docs/startup.md: a function of the module, and its arrays beside it
+        traces, counts = [], []
+
+        def distance(target, network):
+            traces.append(1)
+            return jnp.sum((network.stacks[0] - target) ** 2)
+
+        for size in (1.0, 2.0):
+            target = jnp.full(NETWORK.stacks[0].shape, size)
+            measure = jax.tree_util.Partial(distance, target)
+            run = train(NETWORK, DATA, optimizer=SGD, steps=2, measure=measure)
+            first = jnp.sum((NETWORK.stacks[0] - size) ** 2)
+            assert float(run.measured[0]) == pytest.approx(float(first))
+            counts.append(len(traces))
+        assert counts[0] == counts[1]
 
     def test_what_may_change_is_equal_to_itself_only(self):
         rate = {"now": 0.1}

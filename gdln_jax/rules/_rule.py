@@ -21,7 +21,10 @@ class InexactRuleError(ValueError):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Update:
-    """The `update` of a rule; it carries what describes the rule, as jit rebuilds the tuple."""
+    """The `update` of a rule; it carries what describes the rule, as jit rebuilds the tuple.
+
+    Equal to another of the same function: settings are what that was made from.
+    """
 
     function: Callable[..., tuple[optax.Updates, optax.OptState]]
     kind: str
@@ -37,6 +40,15 @@ class Update:
     ) -> tuple[optax.Updates, optax.OptState]:
         """Return the updates and the new state."""
         return self.function(updates, state, params, **extra)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Update) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        return self.kind, self.equivariant, self.function
 
 
 class Rule(optax.GradientTransformationExtraArgs):
