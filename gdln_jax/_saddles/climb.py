@@ -20,7 +20,7 @@ from gdln_jax._saddles.deviation import (
 )
 from gdln_jax._saddles.landscape import NOISE, Block, Vector
 from gdln_jax._saddles.orbit import LONGEST, EndlessError, Orbit, arrival, carry, follow
-from gdln_jax._saddles.power import Form, beside_ray, blow_up, leading_form, never_falls
+from gdln_jax._saddles.power import BlowUp, Form, beside_ray, blow_up, leading_form, never_falls
 
 # Where orbits start: the distance from a saddle, and from a power stage rho^degree.
 _RHO, _RHO_POWER = 1e-6, 1e-9
@@ -51,8 +51,12 @@ class Rise(NamedTuple):
     drop: float
 
 
-class _Leaving(NamedTuple):
-    """How a saddle is left: along `ray` from distance e^log_rho, with what is beside it."""
+class Leaving(NamedTuple):
+    """How a saddle is left: along `ray` from distance e^log_rho, with what is beside it.
+
+    `winner`: the term that grows, in its eigenspace or as the start of the blow-up `found` of
+    `form`.
+    """
 
     kind: str
     ray: Vector
@@ -60,13 +64,25 @@ class _Leaving(NamedTuple):
     beside: list[Term]
     rate: float
     flags: tuple[str, ...]
+    winner: Term
+    form: Form | None = None
+    found: BlowUp | None = None
+
+
+class Passage(NamedTuple):
+    """A saddle x, how it was left, and the orbit to the next."""
+
+    x: Vector
+    modes: Spectrum
+    leaving: Leaving
+    orbit: Orbit
 
 
 @dataclass
 class Climb:
     """The way of one block from its start eps * y.
 
-    After all events `end` says what holds it.
+    After all events `end` says what holds it. `passages`: one per event.
     """
 
     block: Block
@@ -75,6 +91,7 @@ class Climb:
     tol: float
     end: str = ""
     stages: list[Stage] = field(default_factory=list)
+    passages: list[Passage] = field(default_factory=list)
     offset: float = 0.0
     arriving: Vector | None = None
 
@@ -86,7 +103,7 @@ class Climb:
         """
         x = np.zeros(len(self.start))
         begin = term(1.0, self.start)
-        terms = [] if begin is None else [begin]
+        terms = [] if begin is None else [begin._replace(trail=())]
         modes, form = self._look(x)
         while (leaving := self._leave(x, terms, modes, form)) is not None:
             try:
@@ -99,6 +116,7 @@ class Climb:
                     f"gradient {found.slope:.1e}, both still changing: the minimum may lie at "
                     "infinity. Integrate Reduction.solve instead",
                 ) from None
+            self.passages.append(Passage(x, modes, leaving, orbit))
             yield Rise(
                 leaving.kind,
                 tuple(self.stages),
@@ -120,7 +138,7 @@ class Climb:
         falls = form is not None and not never_falls(form)
         return spectrum(-curvature), form if falls else None
 
-    def _arrive(self, orbit: Orbit, leaving: _Leaving, modes: Spectrum) -> list[Term]:
+    def _arrive(self, orbit: Orbit, leaving: Leaving, modes: Spectrum) -> list[Term]:
         last = arrival(orbit)
         self.offset += float(orbit.ts[last])
         carried = carry(self.block, orbit, last, leaving.ray, leaving.beside)
@@ -134,7 +152,7 @@ class Climb:
 
     def _leave(
         self, x: Vector, terms: list[Term], modes: Spectrum, form: Form | None
-    ) -> _Leaving | None:
+    ) -> Leaving | None:
         found = pieces(terms, modes)
         if found and found[0].rate > 0:
             return self._grow(x, found, modes)
@@ -142,7 +160,7 @@ class Climb:
             self._check_forced(forced(self.block, x, modes, found), np.inf)
         return None if form is None or not terms else self._blow_up(form, terms, modes)
 
-    def _grow(self, x: Vector, found: list[Piece], modes: Spectrum) -> _Leaving:
+    def _grow(self, x: Vector, found: list[Piece], modes: Spectrum) -> Leaving:
         """An exponential stage: the piece that reaches size 1 first wins."""
         winner, *others = found
         theta, rate = winner.event, winner.rate
@@ -157,7 +175,7 @@ class Climb:
             flags = (*flags, "resonance: a later time may hold a further ln ln(1/eps)")
         self.stages.append(("exponential", 0.0, theta))
         self.offset += s
-        return _Leaving("exponential", ray, math.log(_RHO), beside, rate, flags)
+        return Leaving("exponential", ray, math.log(_RHO), beside, rate, flags, winner.term)
 
     def _flags(self, winner: Piece, others: list[Piece], modes: Spectrum) -> tuple[str, ...]:
         flags, theta = [], winner.event
@@ -193,7 +211,7 @@ class Climb:
                 "unequal, or integrate Reduction.solve",
             )
 
-    def _blow_up(self, form: Form, terms: list[Term], modes: Spectrum) -> _Leaving:
+    def _blow_up(self, form: Form, terms: list[Term], modes: Spectrum) -> Leaving:
         """A power stage: the leading form blows up."""
         edges = np.flatnonzero(form.taking_part)
         exponents = [
@@ -232,7 +250,7 @@ class Climb:
         time = found.time * math.exp(-begin.log * (form.degree - 2))
         self.stages.append(("power", power, time))
         self.offset = np.nan
-        return _Leaving("power", found.ray, log_rho, beside, np.nan, ())
+        return Leaving("power", found.ray, log_rho, beside, np.nan, (), begin, form, found)
 
     def _resting(self, one: Term, form: Form, modes: Spectrum) -> Term | None:
         """The part of a term that neither grows, decays nor takes part in the blow-up."""

@@ -25,17 +25,21 @@ class Term(NamedTuple):
     """The deviation eps^exponent e^log unit.
 
     The length is kept as a logarithm, since lengths grow exponentially. `resonant`: times a power
-    of ln(1/eps).
+    of ln(1/eps). `trail`: the rates of the eigenspaces through which the start became it, one per
+    stage; None for what products of others, several such ways or an arrival have made.
     """
 
     exponent: float
     unit: Vector
     log: float = 0.0
     resonant: bool = False
+    trail: tuple[float, ...] | None = None
 
     def aged(self, rate: float, theta: float, s: float) -> "Term":
         """The term after theta ln(1/eps) + s in an eigenspace of this rate."""
-        return self._replace(exponent=self.exponent - rate * theta, log=self.log + rate * s)
+        trail = None if self.trail is None else (*self.trail, rate)
+        exponent, log = self.exponent - rate * theta, self.log + rate * s
+        return self._replace(exponent=exponent, log=log, trail=trail)
 
 
 def term(exponent: float, v: np.ndarray, log: float = 0.0) -> Term | None:
@@ -94,7 +98,8 @@ def added(same: Sequence[Term]) -> Term | None:
     most = max(one.log for one in same)
     total = np.sum([np.exp(one.log - most) * one.unit for one in same], axis=0)
     found = term(same[0].exponent, total, most)
-    return found and found._replace(resonant=all(one.resonant for one in same))
+    trail = same[0].trail if len({one.trail for one in same}) == 1 else None
+    return found and found._replace(resonant=all(one.resonant for one in same), trail=trail)
 
 
 def _added_up(terms: Sequence[Term]) -> list[Term]:
@@ -129,7 +134,7 @@ def pieces(terms: Sequence[Term], modes: Spectrum, taken: Sequence[Vector] = ())
     for k, rate in enumerate(modes.rates.tolist()):
         parts = [term(one.exponent, modes.parts(one.unit)[k], one.log) for one in terms]
         here = [
-            part._replace(resonant=one.resonant)
+            part._replace(resonant=one.resonant, trail=one.trail)
             for one, part in zip(terms, parts, strict=True)
             if part is not None
         ]

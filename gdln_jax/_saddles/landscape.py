@@ -106,7 +106,7 @@ def _products(form: _Form, leaves: list[Array], y: Array, v: Array) -> Array:
 
 
 @functools.cache
-def _nodes(degree: int) -> tuple[np.ndarray, np.ndarray]:
+def chebyshev(degree: int) -> tuple[np.ndarray, np.ndarray]:
     """Chebyshev nodes, and the map from values there to coefficients of a polynomial, ascending."""
     nodes = np.cos((np.arange(degree) + 0.5) * np.pi / degree)
     return nodes, np.linalg.inv(np.vander(nodes, increasing=True))
@@ -156,12 +156,12 @@ class Block:
 
         Exact up to rounding for vectors of length 1, by values at `degree` nodes.
         """
-        nodes, inverse = _nodes(self.degree)
+        nodes, inverse = chebyshev(self.degree)
         return inverse @ self._slopes(y + nodes[:, None] * unit)[1]
 
     def curvature_taylor(self, y: Vector, unit: Vector, order: int) -> np.ndarray:
         """The coefficient (n, n) of t^order in the Hessian at y + t unit."""
-        nodes, inverse = _nodes(self.degree)
+        nodes, inverse = chebyshev(self.degree)
         values = [self.curvature(y + t * unit) for t in nodes]
         return np.tensordot(inverse[order], np.stack(values), axes=1)
 

@@ -140,7 +140,7 @@ def carry(block: Block, orbit: Orbit, last: int, along: Vector, terms: list[Term
     steps = [_gauss(block, orbit, k) for k in range(last)]
     return [
         moved
-        for rows in _uncoupled([a for a, _, _ in steps] or [block.curvature(orbit.end)])
+        for rows in uncoupled([a for a, _, _ in steps] or [block.curvature(orbit.end)])
         for moved in _carried(rows, steps, along, terms)
     ]
 
@@ -153,7 +153,7 @@ def _gauss(block: Block, orbit: Orbit, k: int) -> tuple[np.ndarray, np.ndarray, 
     return a, b, float(high - low)
 
 
-def _uncoupled(matrices: list[np.ndarray]) -> list[np.ndarray]:
+def uncoupled(matrices: list[np.ndarray]) -> list[np.ndarray]:
     """Orthonormal rows of subspaces that all symmetric matrices map to themselves, small ones.
 
     Eigenvectors of a generic combination lie in them.
@@ -172,7 +172,11 @@ def _carried(
     terms: list[Term],
 ) -> list[Term]:
     """Carry the parts of terms in one subspace by v' = -l''(y(t)) v."""
-    parts = [part for t in terms if (part := term(t.exponent, rows @ t.unit, t.log)) is not None]
+    parts = [
+        part._replace(trail=t.trail)
+        for t in terms
+        if (part := term(t.exponent, rows @ t.unit, t.log)) is not None
+    ]
     orbits = [v for v in (rows @ along,) if np.linalg.norm(v) > NOISE]
     parts = independent(parts, orbits)
     if not parts:

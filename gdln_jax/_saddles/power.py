@@ -5,19 +5,22 @@ time T*, so that the stage takes $T^* \varepsilon^{-a (k-2)}$.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
-from scipy.integrate import DOP853
+from jaxtyping import Float, Int
+from scipy.integrate import DOP853, solve_ivp
 
 from gdln_jax._saddles.deviation import Term, spectrum, term
-from gdln_jax._saddles.landscape import NOISE, Block, Vector
+from gdln_jax._saddles.landscape import NOISE, Block, Vector, chebyshev
 
 _FOLDS = 16.0  # e-folds of growth after which the ray and T* are known
 _EARLY = 6.0  # those at which deviations that shrink are read
 _SHRUNK = -12.0  # logarithm of the size at which a start counts as one on the stable set
 _REST = 1e-7  # gradient of the form, over its scale, at which a start counts as one, too
+_FAR = 2 * _FOLDS  # at which the direction is that of the ray, for derivatives
+_NODES = 5  # of an integral over one of its steps
 _ZERO = 1e-10  # entries of the ray below this are 0: an invariant plane must not be left
 
 
@@ -38,14 +41,39 @@ class Form(NamedTuple):
 
     def slope(self, unit: Vector) -> Vector:
         """Gradient at a vector of length 1 (n,); it is evaluated on those only, and scaled."""
-        return self._inside(self.block.taylor(self.x, unit)[self.degree - 1])
+        return self.inside(self.block.taylor(self.x, unit)[self.degree - 1])
 
     def curvature(self, unit: Vector) -> np.ndarray:
         """Hessian (n, n) at a vector of length 1."""
         whole = self.block.curvature_taylor(self.x, unit, self.degree - 2)
-        return self._inside(self._inside(whole).T).T
+        return self.inside(self.inside(whole).T).T
 
-    def _inside(self, values: np.ndarray) -> np.ndarray:
+    def product(self, unit: Vector, v: Vector) -> Vector:
+        """The Hessian at a vector of length 1, times v."""
+        size = float(np.linalg.norm(v))
+        if size == 0:
+            return np.zeros_like(v)
+        units, weights = self.line(unit, v / size, 1)
+        return size * (weights @ np.stack([self.slope(one) for one in units]))
+
+    def line(self, unit: Vector, v: Vector, order: int) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors of length 1 (point, n) and weights (point,) of the gradient there.
+
+        Their sum is the coefficient of t^order in the gradient at unit + t v, a polynomial.
+        """
+        nodes, inverse = chebyshev(self.degree)
+        there = unit + nodes[:, None] * v
+        sizes = np.linalg.norm(there, axis=1)
+        return there / sizes[:, None], inverse[order] * sizes ** (self.degree - 1)
+
+    def resting(self, found: "BlowUp", rate: float) -> np.ndarray:
+        """Projection (n, n) on the directions of one rate beside the ray of a blow-up."""
+        modes = spectrum(-self.curvature(found.ray))
+        rows = modes.spaces[int(np.argmin(np.abs(modes.rates - rate)))]
+        beside = rows - np.outer(rows @ found.ray, found.ray)
+        return rows.T @ beside
+
+    def inside(self, values: np.ndarray) -> np.ndarray:
         """Values (n, ...), 0 for variables that are not free."""
         out = np.zeros_like(values)
         out[self.free] = values[self.free]
@@ -119,6 +147,85 @@ def blow_up(form: Form, start: Vector) -> BlowUp | None:
     return None
 
 
+class Way(NamedTuple):
+    """The flow of a form from a unit vector to its ray, in the clock of `blow_up`.
+
+    - `ts`: steps. `zeta`: (n, ...) at any times. `size`: the length at the end.
+    """
+
+    form: Form
+    found: BlowUp
+    ts: Float[np.ndarray, " step"]
+    zeta: Callable[[float | np.ndarray], np.ndarray]
+    size: float
+
+
+class BlowUpChange(NamedTuple):
+    """A derivative: by the start, and the vectors that multiply a change of P' at points.
+
+    - `start`: (n,). `units`, `vectors`: (point, n), on the way from the start to the ray.
+    """
+
+    start: Vector
+    units: Float[np.ndarray, "point n"]
+    vectors: Float[np.ndarray, "point n"]
+
+
+def way_to_ray(form: Form, start: Vector, found: BlowUp) -> Way:
+    """Integrate the flow of a form that blows up once more, and keep it."""
+
+    def velocity(_: float, zeta: np.ndarray) -> np.ndarray:
+        size = float(np.linalg.norm(zeta))
+        return -size * form.slope(zeta / size)
+
+    def grown(_: float, zeta: np.ndarray) -> float:
+        return math.log(np.linalg.norm(zeta)) - _FAR
+
+    grown.terminal = True  # type: ignore[attr-defined]
+    span = (0.0, np.inf)
+    run = solve_ivp(velocity, span, start, "DOP853", None, True, grown, rtol=1e-12, atol=1e-16)
+    return Way(form, found, run.t, run.sol, float(np.linalg.norm(run.y[:, -1])))
+
+
+def blow_up_change(way: Way, along: Vector | None = None) -> BlowUpChange:
+    """Differentiate T* of a start of length 1, or the component of zeta(T*) along a vector.
+
+    The gradient g by zeta obeys dg/dt = P'' g. In the end that of T* is -w |zeta|^(1-k)/lambda,
+    and that of a component the vector, at a given length of zeta: it stays normal to the velocity,
+    along which rounding would grow. A change of the form adds the integral of -g . dP'.
+    """
+    form, (_, ray, speed, _, _), end = way.form, way.found, way.ts[-1]
+    # In units in which it does not grow: by |zeta|^(1-k), or 1.
+    growth = form.degree - 1 if along is None else 0
+
+    def earlier(s: float, g: np.ndarray) -> np.ndarray:
+        unit = way.zeta(end - s)
+        unit = unit / np.linalg.norm(unit)
+        slope = form.slope(unit)
+        return -form.product(unit, normal(slope, g)) + growth * (unit @ slope) * g
+
+    def normal(slope: np.ndarray, g: np.ndarray) -> np.ndarray:
+        return g if along is None else g - slope * (slope @ g) / (slope @ slope)
+
+    last = -ray / speed if along is None else along
+    back = solve_ivp(earlier, (0.0, end), last, "DOP853", None, True, rtol=1e-12, atol=1e-13)
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    middle, half = (way.ts[1:] + way.ts[:-1]) / 2, np.diff(way.ts) / 2
+    s = np.append((middle[:, None] + half[:, None] * nodes).ravel(), 0.0)
+    zeta = way.zeta(s).T
+    sizes = np.linalg.norm(zeta, axis=1, keepdims=True)
+    units = zeta / sizes
+    g = np.stack(
+        [normal(form.slope(u), x) for u, x in zip(units, back.sol(end - s).T, strict=True)]
+    )
+    vectors = -(half[:, None] * weights).reshape(-1, 1) * (sizes ** (1 - growth) * g)[:-1]
+    if along is None:  # the rest of T* beyond the end
+        power = form.degree - 2
+        rest = way.size**-power / (power * speed**2) * ray
+        units, vectors = np.vstack([units[:-1], ray]), np.vstack([vectors, rest])
+    return BlowUpChange(g[-1], units[: len(vectors)], vectors)
+
+
 def _settled(form: Form, ray: Vector) -> tuple[Vector, float]:
     """The ray -P'(w) = lambda w near a direction, and lambda."""
     speed = 0.0
@@ -163,5 +270,6 @@ def beside_ray(form: Form, found: BlowUp, of: Term, log_rho: float) -> list[Term
         length = (log + of.log) * (1 - share) + share * log_rho
         beside = term(of.exponent * (1 - share), part, length)
         if beside is not None and share < 1:
-            out.append(beside)
+            trail = None if of.trail is None else (*of.trail, rate)
+            out.append(beside._replace(trail=trail))
     return out

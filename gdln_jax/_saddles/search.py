@@ -1,6 +1,8 @@
 """`saddles`: blocks one by one, merged by time."""
 
+import functools
 import itertools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,6 +15,7 @@ from gdln_jax._reduction.refusal import check_ties
 from gdln_jax._reduction.strengths import ModeStrengths
 from gdln_jax._saddles.climb import Climb, RefusedError, Rise
 from gdln_jax._saddles.landscape import NOISE, Block, ClassLoss, EdgeLoss, Landscape, blocks
+from gdln_jax._saddles.origin import Origin
 from gdln_jax._saddles.staircase import SaddleError, SaddleEvent, Staircase, order
 
 
@@ -57,17 +60,25 @@ def saddles(
     check_positive(near, "near")
     check_positive(tol, "tol")
     check_integer(max_events, "max_events", minimum=1)
-    rises: list[tuple[Block, Rise]] = []
-    ends, refused = [], []
-    for block in blocks(land):
-        climb = Climb(block, start[block.index], near, tol)
+    climbs = [Climb(block, start[block.index], near, tol) for block in blocks(land)]
+    rises: list[tuple[int, Rise]] = []
+    refused = []
+    for number, climb in enumerate(climbs):
         try:
             for rise in itertools.islice(climb.events(), max_events):
-                rises.append((block, rise))  # noqa: PERF401  those before a refusal count
+                rises.append((number, rise))  # noqa: PERF401  those before a refusal count
         except RefusedError as reason:
             refused.append(reason)
-        ends.append(climb.end or f"stopped after {len(climb.stages)} events")
-    found = Staircase(_merged(land, rises), tuple(ends))
+    rises.sort(key=lambda one: order(one[1].stages, one[1].offset))
+    again = functools.partial(
+        _origin_of, quotient=quotient, near=near, max_events=max_events, tol=tol
+    )
+    places = tuple((number, len(rise.stages) - 1) for number, rise in rises)
+    found = Staircase(
+        _merged(land, [(climbs[number].block, rise) for number, rise in rises]),
+        tuple(climb.end or f"stopped after {len(climb.passages)} events" for climb in climbs),
+        Origin(reduction, c, land, tuple(climbs), places, again),
+    )
     if refused:
         first = refused[0]
         raise SaddleError(
@@ -77,6 +88,10 @@ def saddles(
             found,
         )
     return found
+
+
+def _origin_of(reduction: Reduction, c: StrengthsLike, **options: Any) -> Origin | None:
+    return saddles(reduction, c, **options).origin
 
 
 def _landscape(
@@ -117,7 +132,7 @@ def _merged(land: Landscape, rises: list[tuple[Block, Rise]]) -> tuple[SaddleEve
     mode = np.tile(np.arange(1, land.modes + 1), len(land.root))
     loss = float(land.at(jnp.asarray(y)))
     events = []
-    for block, rise in sorted(rises, key=lambda one: order(one[1].stages, one[1].offset)):
+    for block, rise in rises:
         moved = np.abs(rise.y - y[block.index]) > NOISE
         y[block.index] = rise.y
         thetas = [coefficient for _, power, coefficient in rise.stages if not power]

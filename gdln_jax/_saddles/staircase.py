@@ -9,8 +9,11 @@ from jaxtyping import Array, Float
 
 from gdln_jax._checks import Suggesting, is_concrete
 from gdln_jax._checks.types import ArrayLike
+from gdln_jax._reduction.reduction import Reduction, StrengthsLike
 from gdln_jax._reduction.strengths import ModeStrengths
+from gdln_jax._saddles.change import StrengthsByGroup
 from gdln_jax._saddles.climb import Stage
+from gdln_jax._saddles.origin import Origin
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Staircase(Suggesting):
     """Events of learning as the initial scale goes to 0; made by `saddles`.
 
     - `events`: in the order of time. `flags`: those of all events.
+    - `origin`: what it was made of.
     - `end`: per block of modes that meet in the loss "minimum", or "stable: never learned" where
       directions would lower the loss in which the start has no component. With `quotient` among
       strengths that are equal within each class: see `saddles(..., quotient=False)` for others.
@@ -74,6 +78,7 @@ class Staircase(Suggesting):
 
     events: tuple[SaddleEvent, ...]
     end: tuple[str, ...]
+    origin: Origin | None = field(default=None, repr=False, compare=False)
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -82,30 +87,69 @@ class Staircase(Suggesting):
             f"event {k}: {flag}" for k, one in enumerate(self.events, 1) for flag in one.flags
         )
 
-    def times(self, eps: ArrayLike) -> Float[Array, "*batch event"]:
-        """Return the times of all events at an initial scale.
+    def times(
+        self,
+        eps: ArrayLike,
+        *,
+        reduction: Reduction | None = None,
+        c: StrengthsLike | None = None,
+        strengths: StrengthsByGroup | None = None,
+    ) -> Float[Array, "*batch event"]:
+        r"""Return the times of all events at an initial scale.
 
         Asymptotic: relative errors are eps to the power of the smallest gap in exponents. Where
         `offset` is not known it is left out.
 
+        Given other strengths or another c, times are those of this staircase plus their first
+        order in the change (BEYOND 10.2): saddles, rates, orbits and what is carried along them
+        move, while the order of events is kept. So first derivatives are right at the values that
+        the staircase was made for; make another one, `saddles`, after a large step. Values that
+        are known must have the same events. Traced ones cannot be looked at, and a change that
+        breaks an equality (of members of a class, of two rates) has no derivative.
+
         Args:
             eps: initial scale, a number or an array, above 0.
+            reduction: one of the same graph and gates, whose `mode_data` differ or are traced.
+            c: another start, as in `saddles`; of a class of edges the mean counts.
+            strengths: group -> S, a number or one per mode, for some of the keys of
+                `Reduction.strengths`. Not with `reduction`.
 
         Returns:
-            Times in units of tau (..., event); differentiable in `eps`.
+            Times in units of tau (..., event); differentiable, once, in `eps`, `strengths`, `c`
+            and the arrays of `reduction`, under jit, vmap, grad and jvp.
 
         Raises:
-            ValueError: for a known eps that is not above 0.
+            ValueError: a known eps that is not above 0; strengths or a c with other events; an
+                event whose time has no such derivative, which is named.
+
+        Cost: of the first call with other strengths as that of `saddles`, then one evaluation of
+        derivatives of the loss at some thousand points.
         """
         if is_concrete(eps) and not np.all(np.asarray(eps) > 0):
             raise ValueError(f"eps is {eps}; it must be above 0.")
         scale = jnp.asarray(eps, jnp.result_type(float))
-        total = [jnp.full_like(scale, 0.0 if np.isnan(e.offset) else e.offset) for e in self.events]
+        changes = np.zeros((len(self.events), 3))
+        if not (reduction is None and c is None and strengths is None):
+            if self.origin is None:
+                raise ValueError("this staircase was not made by saddles: only eps can change.")
+            changes = self.origin.changes(reduction, c, strengths)
+        total = []
         for k, one in enumerate(self.events):
-            for _, power, coefficient in one.stages:
-                law = scale**-power if power else -jnp.log(scale)
-                total[k] = total[k] + coefficient * law
+            time = jnp.full_like(scale, 0.0 if np.isnan(one.offset) else one.offset)
+            time = time + changes[k][2]
+            for j, (kind, power, coefficient) in zip(self._before(k), one.stages, strict=True):
+                law = scale ** -(power + changes[j][0]) if kind == "power" else -jnp.log(scale)
+                time = time + (coefficient + changes[j][1]) * law
+            total.append(time)
         return jnp.stack(total, axis=-1) if total else jnp.zeros((*scale.shape, 0))
+
+    def _before(self, k: int) -> list[int]:
+        """The events of the block of event k up to it, one per stage."""
+        if self.origin is None:
+            return [k] * len(self.events[k].stages)
+        number, _ = self.origin.order[k]
+        count = len(self.events[k].stages)
+        return [self.origin.order.index((number, stage)) for stage in range(count)]
 
     def table(self) -> str:
         """Return events as a text, one a line: time, modes, plateau of the loss, flags."""
