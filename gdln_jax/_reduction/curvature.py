@@ -292,7 +292,7 @@ def horizon(
     if kind != "sgd":
         raise ValueError(
             f"horizon is known for rules.sgd only, not for rules.{kind}: how other rules answer a "
-            "small normal perturbation depends on their state (theory#step-limits)."
+            "small normal perturbation depends on their state (docs/theory.md#step-limits)."
         )
     if run.losses.ndim != 1 or not is_concrete((reduction, run)):
         raise ValueError("horizon takes one run whose values can be seen, not a batch.")
