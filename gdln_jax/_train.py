@@ -195,7 +195,7 @@ def train(
         data = arranged(model, data, loss)
     if not any(eqx.is_inexact_array(w) for w in jax.tree.leaves(model)):
         raise ValueError("model has no floating-point array, so there is nothing to train.")
-    start, state = jnp.asarray(0), None
+    start, state = jax.device_put(np.zeros((), int)), None
     if resume is None:
         _warn_of_lost_updates(model, at_time(data, 0, key), optimizer, loss)
     else:
@@ -283,7 +283,8 @@ def _train(
         report=report,
     )
     measured, models = run.records
-    fine = jnp.cumprod(jnp.isfinite(run.losses)).astype(bool)
+    count = jnp.arange(len(run.losses))
+    fine = count < jnp.min(jnp.where(jnp.isfinite(run.losses), len(run.losses), count))
     return Trajectory(
         ts=start + jnp.asarray(save_points(settings.steps, settings.save_every)),
         losses=jnp.where(fine, run.losses, jnp.nan),

@@ -73,7 +73,8 @@ class RandomInitialiser(Suggesting):
                 raise ValueError(f"std lacks edge {name!r}; a mapping needs one number per edge.")
             scale = scale[name]
         factor = math.sqrt(2 / sum(graph.parameters[name])) if self.kind == "xavier" else 1.0
-        return jnp.asarray(scale) * factor
+        known = scale if isinstance(scale, jax.Array) else jax.device_put(np.asarray(scale))
+        return known if factor == 1 else known * factor
 
 
 def orthogonal(gain: ArrayLike = 1.0) -> RandomInitialiser:
@@ -264,7 +265,8 @@ def _draw(
     most = max(math.prod(shape[1:]) for shape in shapes)
 
     def numbers(word: Array) -> Array:
-        own = jax.random.fold_in(jax.random.fold_in(key, word[0]), word[1])
+        # The generator once in the program, not once for each word.
+        own, _ = jax.lax.scan(lambda k, w: (jax.random.fold_in(k, w), None), key, word)
         return standard_normal(own, (most,))
 
     ends = np.cumsum([shape[0] for shape in shapes])[:-1]

@@ -4,6 +4,7 @@ SciPy solves dy/dt = velocity(y) with its own step control, from the same right-
 compared is the solution at all saved times, relative to its largest entry.
 """
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.flatten_util
@@ -87,3 +88,58 @@ def test_a_race():
     pathways = race.Pathways([1.0, 0.7, 0.8], [[1, 0.5, 0.2], [0.5, 1, 0.4], [0.2, 0.4, 1]], 3)
     start = jnp.array([1e-3, 2e-3, 1e-3])
     agree(np.asarray(pathways.solve(start, TS)), by_scipy(pathways.velocity, start))
+
+
+def test_the_loop_takes_the_steps_of_diffrax():
+    # Saved times unevenly spaced, so that most steps are cut short at one.
+    task = tasks.routing(2, 1, width=3)
+    reduction = gdln.reduce(task.graph, task.data)
+    start = reduction.strengths_of(0.05)
+    ours = reduction.solve(start, TS)
+    slope = jax.grad(reduction.loss)
+    theirs = diffrax.diffeqsolve(
+        diffrax.ODETerm(lambda _, b, __: jax.tree.map(jnp.negative, slope(b))),
+        diffrax.Dopri8(),
+        *(TS[0], TS[-1], None),
+        start,
+        saveat=diffrax.SaveAt(ts=TS),
+        stepsize_controller=diffrax.ClipStepSizeController(
+            diffrax.PIDController(rtol=1e-10, atol=5e-12), step_ts=TS
+        ),
+    )
+    b, of_diffrax = flat_rows(ours.b), flat_rows(theirs.ys)
+    np.testing.assert_allclose(b[1:], of_diffrax[1:], rtol=1e-12)
+    # One more, of no length, looks at the start.
+    assert int(ours.stats["num_steps"]) == int(theirs.stats["num_steps"]) + 1
+
+
+def test_another_adjoint_is_refused():
+    task = tasks.routing(2, 1, width=3)
+    reduction = gdln.reduce(task.graph, task.data)
+    with pytest.raises(ValueError, match=r"adjoint is BacksolveAdjoint.*ForwardMode\(\)"):
+        reduction.solve(0.1, TS, adjoint=diffrax.BacksolveAdjoint())
+
+
+# Counted in an interpreter that checks as a user's does: by callbacks, where there are any.
+SMALL = """
+import jax, numpy as np
+import gdln_jax as gdln
+graph = gdln.Graph.chain([1, 1, 1])
+data = gdln.GatedData({"x": [[1.0]]}, {"y": [[2.0]]})
+reduction, ts = gdln.reduce(graph, data), np.linspace(0, 3, 4)
+solve = lambda b: reduction.solve(b, ts).losses
+time = lambda b: reduction.time_to(0.1, b, t1=3.0).time
+flow = lambda net: gdln.gradient_flow(net, data, ts).losses
+for f, start in ((solve, .1), (time, .1), (flow, reduction.embed(.1)), (jax.grad(time), .1)):
+    text = str(jax.make_jaxpr(f)(start))
+    assert "callback" not in text
+    print(text.count(" = "))
+"""
+
+
+def test_programs_of_the_solver_are_small_and_call_nothing_back(plain_python):
+    done = plain_python(SMALL)
+    assert done.returncode == 0, done.stderr
+    # By diffeqsolve, which interpolates and checks: about 1600, 2700, 1600 and 5100 operations.
+    for count, limit in zip(map(int, done.stdout.split()), (800, 1200, 800, 4500), strict=True):
+        assert count < limit

@@ -7,6 +7,7 @@ caller writes later would change data that were checked long ago.
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
+import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
@@ -135,7 +136,7 @@ def own_copy(raw: Array | np.ndarray, dtype: np.dtype, name: str) -> Array:
             f"{name} is {raw[where]} at index {where}, which {np.dtype(dtype)} cannot hold: scale "
             "it, or set jax.config.update('jax_enable_x64', True) before making arrays."
         )
-    return jnp.asarray(copied)
+    return jax.device_put(copied)  # jnp.asarray would compile a program for each new shape
 
 
 def common_dtype(pairs: Iterable[tuple[object, Array | np.ndarray]]) -> np.dtype:

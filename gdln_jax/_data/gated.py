@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 import equinox as eqx
+import jax
 import jax.core
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -413,19 +413,21 @@ def _transposed(array: Array, n: int) -> str:
 
 def _weights(raw: Array | np.ndarray | None, n: int, first: str, dtype: np.dtype) -> Array:
     if raw is None:
-        return jnp.full((n,), 1 / n, dtype=dtype)
+        return jax.device_put(np.full(n, 1 / n, dtype))
     array = _placed(raw, "weights", 1, dtype)
     if array.shape[0] != n:
         raise ValueError(
             f"weights has {array.shape[0]} entries but inputs[{first!r}] has {n} examples."
         )
-    if not isinstance(array, jax.core.Tracer):
-        if bool((array < 0).any()):
-            worst = int(jnp.argmin(array))
-            raise ValueError(f"weights[{worst}] is {float(array[worst])}; weights must be >= 0.")
-        if float(array.sum()) <= 0:
-            raise ValueError("weights sum to 0; at least one example needs a positive weight.")
-    return array / array.sum()
+    if isinstance(array, jax.core.Tracer):
+        return array / array.sum()
+    known = np.asarray(array)  # in NumPy: nothing to compile
+    if (known < 0).any():
+        worst = int(np.argmin(known))
+        raise ValueError(f"weights[{worst}] is {float(known[worst])}; weights must be >= 0.")
+    if known.sum() <= 0:
+        raise ValueError("weights sum to 0; at least one example needs a positive weight.")
+    return jax.device_put(known / known.sum())
 
 
 def _known_index(index: ArrayLike | Sequence[int], n: int) -> Array | np.ndarray:

@@ -9,6 +9,7 @@ in NumPy before tracing; what comes out is a pytree of arrays.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
@@ -367,7 +368,7 @@ def _chunk_width(per_edge: np.ndarray) -> int:
 def _unless_trivial(index: np.ndarray, count: int) -> Int[Array, "..."] | None:
     if index.size == count and np.array_equal(index.ravel(), np.arange(count)):
         return None
-    return jnp.asarray(index)
+    return jax.device_put(index)
 
 
 def _output_tables(

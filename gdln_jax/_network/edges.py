@@ -47,7 +47,8 @@ class EdgeArrays(ArrayMapping[Array], eqx.Module):
         cls: type[_Own], graph: Graph, values: Array | np.ndarray
     ) -> _Own:
         """Make the mapping from one array (..., parameter, *shape), in the order of stores."""
-        return cls(graph, by_store(graph, jnp.asarray(values), cls.core))
+        stacks = by_store(graph, values, cls.core)
+        return cls(graph, jax.device_put(stacks))
 
     def flat(self) -> Array:
         """Return one array (..., parameter, *shape), in the order of stores."""
@@ -188,7 +189,7 @@ def stacked(graph: Graph, arrays: Mapping[str, Array | np.ndarray]) -> tuple[Arr
     stores = [store for store in graph.stores if not store.frozen or store.names[0] in arrays]
     groups = [[arrays[name] for name in store.names] for store in stores]
     known = all(isinstance(array, np.ndarray) for array in arrays.values())
-    return tuple(jnp.asarray(np.stack(g)) if known else jnp.stack(g) for g in groups)
+    return tuple(jax.device_put(np.stack(g)) if known else jnp.stack(g) for g in groups)
 
 
 def matrices(graph: Graph, stores: Sequence[Array], k: int) -> Array:

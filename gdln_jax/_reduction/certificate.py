@@ -1,5 +1,6 @@
 """The certificate of a reduction: how much of the full gradient leaves the aligned manifold."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import equinox as eqx
@@ -74,7 +75,7 @@ def normal_component(
             packed, u, v, masks, ModeStrengths.from_flat(graph, values[classes]), fixed
         )
         if float(total) > 0:
-            worst = max(worst, float(jnp.sqrt(off / total)))
+            worst = max(worst, math.sqrt(float(off) / float(total)))
     return worst
 
 
@@ -128,7 +129,7 @@ def span_leak(
         )
         off, total = _leak_norms(packed, u, v, matrices, fixed)
         if float(total) > 0:
-            worst = max(worst, float(jnp.sqrt(off / total)))
+            worst = max(worst, math.sqrt(float(off) / float(total)))
     return worst
 
 

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -59,11 +60,11 @@ def make_mode_data(data: PackedData, frames: Frames, *, by_shape: bool = False) 
         inputs, outputs, constant = _collapse(data, found, inputs, outputs, constant)
     return ModeData(
         graph,
-        inputs=tuple(None if x is None else jnp.asarray(x) for x in inputs),
+        inputs=tuple(None if x is None else jax.device_put(x) for x in inputs),
         stages=data.stages,
         counts=data.counts,
         masks=tuple(
-            jnp.asarray(np.stack([fits[first_use(graph, name)] for name in names]).astype(float))
+            jax.device_put(np.stack([fits[first_use(graph, name)] for name in names]).astype(float))
             for names in (store.names for store in graph.stores if not store.frozen)
         ),
         readouts=tuple(
@@ -74,7 +75,7 @@ def make_mode_data(data: PackedData, frames: Frames, *, by_shape: bool = False) 
             None if table is None else _to_device(table, count)
             for table, count in zip(outputs, data.counts, strict=True)
         ),
-        constant=jnp.asarray(constant),
+        constant=jax.device_put(np.asarray(constant)),
         wiring=_wiring(graph, frames),
         frozen=jnp.asarray(np.stack(list(frames.frozen.values()))) if frames.frozen else None,
     )
@@ -101,9 +102,9 @@ def first_use(graph: Graph, parameter: str) -> int:
 def _to_device(table: _Table, count: int) -> ModeTable:
     trivial = np.array_equal(table.instance, np.arange(count))
     return ModeTable(
-        instance=None if trivial else jnp.asarray(table.instance),
-        target=jnp.asarray(table.target),
-        weight=jnp.asarray(table.weight),
+        instance=None if trivial else jax.device_put(table.instance),
+        target=jax.device_put(table.target),
+        weight=jax.device_put(table.weight),
     )
 
 
@@ -113,7 +114,7 @@ def _readout(graph: Graph, bundle: Bundle, shown: Sequence[np.ndarray]) -> Array
     if not any(ends):
         return None
     rows = [shown[graph.edge_index[name]] for name in bundle.edges]
-    return jnp.asarray(np.stack([row * end for row, end in zip(rows, ends, strict=True)]))
+    return jax.device_put(np.stack([row * end for row, end in zip(rows, ends, strict=True)]))
 
 
 def _seen_outputs(

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -219,11 +220,11 @@ def in_units(
             inputs.append(None)
             continue
         scale = np.array([sizes[owner[a]] if a in owner else 1.0 for a in range(len(x))])
-        inputs.append(x / scale[:, None, None])
+        inputs.append(jax.device_put(np.asarray(x) / scale[:, None, None]))
 
     def target(table: OutputTable, names: tuple[str, ...]) -> Array:
         scale = np.array([sizes[names[i]] for i in np.asarray(table.node).tolist()])
-        return table.target / scale[:, None, None]
+        return jax.device_put(np.asarray(table.target) / scale[:, None, None])
 
     return packed.with_arrays(inputs, target)
 

@@ -4,7 +4,6 @@ Flow, reduction, races and learning times differ in their velocity and in what t
 share what is here. docs/tolerances.md lists the defaults.
 """
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -16,13 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jax.flatten_util import ravel_pytree
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PyTree
 from typing_extensions import TypeAliasType
 
 from gdln_jax._checks import Result, check_integer, check_positive_if_known, is_concrete
 from gdln_jax._checks.types import ArrayLike
+from gdln_jax._ode.march import KINDS, Gap, March, march, start_index
 from gdln_jax._progress import REPORTS, Reporter, is_traced
 
 # None: the default.
@@ -102,12 +101,19 @@ def settings(
     """Check what the caller gave and fill in the defaults for states of `dtype`.
 
     Defaults: rtol 1e-10 with `Dopri8` in float64, 1e-5 with `Tsit5` in float32, 1e-4 with `Bosh3`
-    for models with kinks; reverse mode by `RecursiveCheckpointAdjoint`.
+    for models with kinks; reverse mode by `RecursiveCheckpointAdjoint`, else `ForwardMode` or
+    `DirectAdjoint`.
 
     Raises:
-        ValueError: tolerances that are not above 0 or below rounding, `max_steps` below 1.
+        ValueError: tolerances that are not above 0 or below rounding, `max_steps` below 1, or
+            another adjoint than these three.
     """
     check_positive_if_known(rtol=rtol, atol=atol)
+    if adjoint is not None and type(adjoint) not in KINDS:
+        raise ValueError(
+            f"adjoint is {adjoint!r}; pass diffrax.RecursiveCheckpointAdjoint() for reverse mode, "
+            "diffrax.ForwardMode() for forward mode, or diffrax.DirectAdjoint() for both."
+        )
     check_resolved(rtol, dtype)
     kind = np.dtype(dtype)
     if solver is None:
@@ -185,8 +191,8 @@ def checked_times(
 def padded(ts: Array | np.ndarray, state: PyTree) -> Array | np.ndarray:
     """Repeat the last time until there are 16, 64, 256, ...: numbers of times share programs.
 
-    The solver lands on each time and takes no step between equal ones: a repeated time costs one
-    look at the state. `first_of` cuts results. Not under transformations, which compile again for
+    The solver takes no step between equal times, and looks at the state once. `first_of` cuts
+    results. Not under transformations, which compile again for
     other shapes in any case and where every member of a batch would keep more, nor where the states
     at these times exceed 64 MB.
     """
@@ -263,31 +269,6 @@ class Run(NamedTuple):
     stats: dict[str, Int[Array, ""]]
 
 
-class _Meter(diffrax.AbstractProgressMeter[Array]):
-    """Reports the time since the start at most `REPORTS` times."""
-
-    report: Reporter
-    span: Array
-
-    def init(self) -> Array:
-        """The share that was reported last."""
-        return jnp.zeros((), self.span.dtype)
-
-    def step(self, state: Array, progress: ArrayLike) -> Array:
-        """Report, if it is time to."""
-        share = jnp.asarray(progress, state.dtype)
-        due = share - state >= 1 / REPORTS
-        self.report(due, share * self.span)
-        return jnp.where(due, share, state)
-
-    def close(self, state: Array) -> None:
-        """Nothing is left to do."""
-
-
-def _meter(report: Reporter | None, span: Array) -> diffrax.AbstractProgressMeter:
-    return diffrax.NoProgressMeter() if report is None else _Meter(report, span)
-
-
 def loss_reported(report: Reporter | None, ts: Array | np.ndarray, t: Array, loss: Array) -> None:
     """Report the loss at one of the times before the last, at most `REPORTS` times."""
     if report is None:
@@ -341,53 +322,35 @@ def solve(
     sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(y)) for y in jax.tree.leaves(y0)]))
     start = jax.tree.map(lambda y: jnp.where(sound, y, 0), y0)
     # Without a least step a velocity that is not finite would use up max_steps in rejections, and
-    # in a batch make everyone wait. It has to lie far below the rounding of t, since clipping to
+    # in a batch make everyone wait. It has to lie far below the rounding of t, since landing on
     # the saved times leaves steps of that size.
     dtmin = 1e-25 * jnp.max(jnp.abs(ts))
     controller = settings.controller(y0, scale, dtmin=dtmin, force_dtmin=False)
-    done = _integrate(
+    t0 = ts[0] if t0 is None else t0
+    end = march(
         velocity,
         start,
-        ts[0] if t0 is None else t0,
-        ts[-1],
+        t0,
+        ts,
         args,
         settings,
-        # Between steps diffrax interpolates, for Dopri8 50 to 1,000 times less accurately than the
-        # step itself (measured: 6e-9 against 5e-12 at rtol 1e-10).
-        diffrax.ClipStepSizeController(controller, step_ts=ts, jump_ts=jumps),
-        diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=ts, fn=look), diffrax.SubSaveAt(t1=True)]),
-        progress_meter=_meter(report, ts[-1] - ts[0]),
+        controller,
+        look=look,
+        jumps=jumps,
+        report=report,
     )
-    assert done.ts is not None
-    assert done.ys is not None
-    saved, final = done.ys
-    complete = sound & (done.result == diffrax.RESULTS.successful)
-    # What is saved at t1 is saved wherever the solver stopped.
-    reached = jnp.where(sound, done.ts[1][0], -jnp.inf)
+    complete = sound & end.sound & (end.t >= ts[-1])
+    reached = jnp.where(sound, end.t, -jnp.inf)
+    # Times up to the start, and equal ones at the end, are saved once.
+    place = jnp.clip(jnp.arange(len(ts)), start_index(ts, t0), end.index - 1)
+    there = complete | (ts <= reached)
     return Run(
-        jax.tree.map(lambda leaf: _until(complete | (ts <= reached), leaf), saved),
-        jax.tree.map(lambda leaf: jnp.where(complete, leaf[0], jnp.nan), final),
+        jax.tree.map(lambda leaf: _until(there, leaf[place]), end.saved),
+        jax.tree.map(lambda leaf: jnp.where(complete, leaf, jnp.nan), end.y),
         reached,
         complete,
-        {k: jnp.asarray(done.stats[k]) for k in _STATS},
+        dict(zip(_STATS, (end.kept, end.steps - end.kept, end.steps), strict=True)),
     )
-
-
-def state_at(
-    velocity: Callable[..., PyTree],
-    y0: PyTree,
-    t0: Array,
-    t1: Array,
-    args: PyTree,
-    settings: Settings,
-    *,
-    scale: Array | None = None,
-) -> PyTree:
-    """The state at `t1`, which may be `t0`; differentiable in all but `t1`."""
-    controller = settings.controller(y0, scale)
-    end = diffrax.SaveAt(t1=True)
-    done = _integrate(velocity, y0, t0, t1, args, settings, controller, end)
-    return jax.tree.map(lambda leaf: leaf[-1], done.ys)
 
 
 def locate(
@@ -414,30 +377,8 @@ def locate(
         lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf,
         (velocity, measure, level, y0, t0, t1, args, settings, scale),
     )
-    first = measure(t0, y0, args) - level
-    side = jnp.where(first < 0, -1.0, 1.0)
-
-    def condition(t: Array, y: PyTree, args: PyTree, **_: object) -> Array:
-        # In JAX's default float: diffrax compares it with a literal.
-        return (side * (measure(t, y, args) - level)).astype(float)
-
-    done = _integrate(
-        velocity,
-        y0,
-        t0,
-        t1,
-        args,
-        settings,
-        settings.controller(y0, scale),
-        diffrax.SaveAt(t1=True),
-        event=diffrax.Event(condition, root_finder(level.dtype)),
-    )
-    assert done.ts is not None
-    assert done.event_mask is not None
-    at_start = first == 0
-    reached = done.event_mask | at_start
-    failed = ~reached & (done.result != diffrax.RESULTS.successful)
-    return jnp.where(at_start, t0, done.ts[-1]), reached, failed
+    end = _to_level(velocity, measure, level, y0, t0, t1, args, settings, scale)
+    return end.t, end.crossed, ~(end.crossed | end.sound & (end.t >= t1))
 
 
 def cross(
@@ -458,14 +399,15 @@ def cross(
     crossed, and whether the solver gave up. First and second derivatives, in the modes that the
     adjoint of `settings` allows.
     """
-    event_time, reached, failed = locate(
-        velocity, measure, level, y0, t0, t1, args, settings, scale=scale
-    )
+    t0, t1 = jax.lax.stop_gradient((t0, t1))
+    end = _to_level(velocity, measure, level, y0, t0, t1, args, settings, scale)
+    reached = end.crossed
+    failed = ~(reached | end.sound & (end.t >= t1))
 
-    # y at the located time, with derivatives; then Newton steps along the solution through it,
-    # y + h y' + h^2/2 y''. Two of them carry first and second derivatives.
-    until = jnp.where(reached, event_time, t0)
-    y = state_at(velocity, y0, t0, until, args, settings, scale=scale)
+    # From the located time and the state there, which has derivatives, Newton steps along the
+    # solution through it, y + h y' + h^2/2 y''. Two of them carry first and second derivatives.
+    until = jnp.where(reached, jax.lax.stop_gradient(end.t), t0)
+    y = jax.tree.map(lambda there, start: jnp.where(reached, there, start), end.y, y0)
     one = jnp.ones_like(until)
     slope, bend = jax.jvp(
         lambda t, y: velocity(t, y, args), (until, y), (one, velocity(until, y, args))
@@ -484,6 +426,29 @@ def cross(
     return time, reached, failed
 
 
+def _to_level(
+    velocity: Callable[..., PyTree],
+    measure: Callable[..., Array],
+    level: Array,
+    y0: PyTree,
+    t0: Array,
+    t1: Array,
+    args: PyTree,
+    settings: Settings,
+    scale: Array | None,
+) -> March:
+    return march(
+        velocity,
+        y0,
+        t0,
+        t1[None],
+        args,
+        settings,
+        settings.controller(y0, scale),
+        gap=Gap(measure, level),
+    )
+
+
 def root_finder(dtype: DTypeLike) -> optx.Bisection:
     """What locates an event whose condition falls through 0.
 
@@ -492,55 +457,6 @@ def root_finder(dtype: DTypeLike) -> optx.Bisection:
     """
     eps = float(jnp.finfo(dtype).eps)
     return optx.Bisection(rtol=8 * eps, atol=math.sqrt(eps), flip=True)
-
-
-def _integrate(
-    velocity: Callable[..., PyTree],
-    y0: PyTree,
-    t0: Array,
-    t1: Array,
-    args: PyTree,
-    settings: Settings,
-    controller: diffrax.AbstractStepSizeController,
-    saveat: diffrax.SaveAt,
-    *,
-    event: diffrax.Event | None = None,
-    **options: Any,
-) -> diffrax.Solution:
-    """The one call of diffrax, which sees the state as one row.
-
-    A step is a dozen operations on every array of the state, and so is its program: as a row the
-    routing network's flow compiles in three quarters of the time.
-    """
-    row, state = ravel_pytree(y0)
-
-    def of_state(look: Callable[..., PyTree]) -> Callable[..., PyTree]:
-        return lambda t, y, args, **more: look(t, state(y), args, **more)
-
-    def is_sub(part: Any) -> bool:
-        return isinstance(part, diffrax.SubSaveAt)
-
-    if event is not None:
-        event = dataclasses.replace(event, cond_fn=jax.tree.map(of_state, event.cond_fn))
-    subs = jax.tree.map(
-        lambda sub: dataclasses.replace(sub, fn=of_state(sub.fn)), saveat.subs, is_leaf=is_sub
-    )
-    return diffrax.diffeqsolve(
-        diffrax.ODETerm(lambda t, y, args: ravel_pytree(velocity(t, state(y), args))[0]),
-        settings.solver,
-        t0,
-        t1,
-        None,
-        row,
-        args,
-        saveat=dataclasses.replace(saveat, subs=subs),
-        stepsize_controller=controller,
-        adjoint=settings.adjoint,
-        max_steps=settings.max_steps,
-        throw=False,
-        event=event,
-        **options,
-    )
 
 
 def _until(there: Array, leaf: Array) -> Array:
