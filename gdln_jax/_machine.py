@@ -35,8 +35,8 @@ def configure(
     ```
 
     Programs are compiled again in every process unless a folder keeps them, and a program that
-    calls back into Python cannot be kept. The solver's own checks do so by default. This package
-    reports every failure of a solver by a status and NaN, so that it does not need them.
+    calls back into Python cannot be kept. Those of this package do not: a failure of a solver is a
+    status and NaN. Checks of your own (`eqx.error_if`) and of diffrax do by default.
 
     Args:
         cache: True keeps compiled programs in `JAX_COMPILATION_CACHE_DIR`, else in a folder of

@@ -57,6 +57,10 @@ def programs() -> dict[str, Program]:
     def reduced_training(b0: gdln.ModeStrengths) -> jax.Array:
         return reduction.train(b0, rule=gdln.rules.sgd(0.1), steps=4, check_end=False).losses
 
+    heads = gdln.tasks.linear_attention([1.0, 0.5], context=5)
+    tied = gdln.GatedNetwork.init(heads.graph, gdln.init.normal(0.1), key=jax.random.key(4))
+    in_turn = gdln.Schedule([data, data], times=[1.0])
+    phases = gdln.reduce(graph, in_turn, tol=1e-4)
     chain = gdln.Graph.chain([3, 20, 2])
     wide = gdln.GatedNetwork.init(chain, gdln.init.orthogonal(0.1), key=jax.random.key(1))
     small = gdln.reduce_width(wide, gdln.GatedData({"x": np.eye(3)}, {"y": np.eye(3)[:, :2]}))
@@ -67,6 +71,15 @@ def programs() -> dict[str, Program]:
         "reduced solve": (lambda b: reduction.solve(b, TS).losses, (b0,)),
         "learning time": (lambda b: reduction.time_to(0.1, b, t1=3.0).time, (b0,)),
         "reduced training": (reduced_training, (b0,)),
+        "tasks in turn": (lambda b: phases.solve(b, TS).losses, (b0,)),
+        "flow of tasks in turn": (
+            lambda net: gdln.gradient_flow(net, in_turn, TS, progress=False).losses,
+            (net,),
+        ),
+        "attention": (
+            lambda net: gdln.train(net, heads.data, optimizer=optimizer, steps=4).losses,
+            (tied,),
+        ),
         "width-reduced training": (
             lambda net: gdln.train(net, small.data, optimizer=optimizer, steps=4).losses,
             (small.net,),

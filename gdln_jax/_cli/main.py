@@ -42,8 +42,8 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command; SIGINT and SIGTERM end it with 130 and 143 once files are cleaned up."""
-    # Error callbacks keep diffrax's programs out of the compilation cache. With "nan" a failure
-    # inside them is NaN: `gradient_flow` reports status 2, and a check of NaN fails.
+    # Error callbacks keep programs out of the compilation cache. Without them a failure is NaN, and
+    # a check of NaN fails.
     if "EQX_ON_ERROR" not in os.environ:
         _machine.configure(error_callbacks=False)
     for stream in (sys.stdout, sys.stderr):

@@ -7,7 +7,7 @@ saved time, and a crossing is located by steps.
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import diffrax
 import equinox as eqx
@@ -113,6 +113,7 @@ class March(eqx.Module):
     crossed: Array
 
 
+@runtime_checkable
 class _Options(Protocol):
     """What `march` reads of the set-up of a solver."""
 

@@ -7,8 +7,10 @@ from jax.sharding import Mesh
 
 
 def default_mesh() -> Mesh | None:
-    """All devices of all processes; None for one process, which chooses for itself."""
-    return Mesh(np.array(jax.devices()), ("run",)) if jax.process_count() > 1 else None
+    """All devices of all processes, or of a CPU that was asked to be several; else one device."""
+    several = jax.config.values["jax_num_cpu_devices"] > 1 and jax.default_backend() == "cpu"
+    shared = several or jax.process_count() > 1
+    return Mesh(np.array(jax.devices()), ("run",)) if shared else None
 
 
 def whole(array: jax.Array) -> np.ndarray:

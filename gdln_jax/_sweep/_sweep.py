@@ -75,8 +75,8 @@ def sweep(
             axis. Of the generators only JAX's default, threefry2x32, keeps this promise; others
             are refused.
         mesh: split the points of a batch over the devices of this mesh (`jax.shard_map`). Under
-            `jax.distributed` default all devices of all processes. Results do not depend on it up
-            to rounding.
+            `jax.distributed` default all devices of all processes, and of a CPU after
+            `gdln.configure(cpu_devices=2)` those. Results do not depend on it up to rounding.
         store: folder in which finished points are kept (`~` is the home); a second call resumes
             from there, and so does one whose axes have more, fewer or reordered values. It logs
             how they differ. A store that has all points is read, and nothing is written to it.
