@@ -19,11 +19,10 @@ assert len(jax.devices()) == 2
 mode = gdln.Graph.chain([1, 1, 1])
 reduction = gdln.reduce(mode, gdln.GatedData({{"x": [[1.0]]}}, {{"y": [[2.0]]}}))
 reduction.solve(0.1, [0.0, 1.0])
-on = gdln.sweep(
-    lambda key, a: jax.lax.axis_index("run") + 0 * a,  # the device of a point
-    {{"a": [1.0, 2.0, 3.0]}}, key=jax.random.key(0),
-)
-assert on.value.values.tolist() == [0, 0, 1], on
+divided, shard_map = [], jax.shard_map
+jax.shard_map = lambda f, mesh, **how: divided.append(mesh.size) or shard_map(f, mesh=mesh, **how)
+runs = gdln.sweep(lambda key, a: 2 * a, {{"a": [1.0, 2.0, 3.0]}}, key=jax.random.key(0))
+assert runs.value.values.tolist() == [2, 4, 6] and divided == [2], divided
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     late = gdln.configure(error_callbacks=True, cpu_devices=3)

@@ -90,10 +90,10 @@ class March(eqx.Module):
     - `want`: where the controller of the step size would end the next step.
     - `solver`, `control`: the states of solver and controller.
     - `jumped`: whether the velocity jumped at `t`; None where it never does.
-    - `index`: the next of the saved times. `saved`: what was looked at, by saved time.
-    - `sound`: whether the solver can go on.
+    - `index`: the next of the saved times. `saved`: what `look` gave, by saved time.
+    - `sound`: whether the solver can continue.
     - `steps`, `kept`: how many steps were tried, and kept.
-    - `told`: the share of the time that was reported last.
+    - `shown`: the share of the time that was reported last.
     - `crossed`: whether the gap crossed 0, at `t`.
     """
 
@@ -108,7 +108,7 @@ class March(eqx.Module):
     sound: Array
     steps: Array
     kept: Array
-    told: Array | None
+    shown: Array | None
     search: _Search | None
     crossed: Array
 
@@ -166,7 +166,7 @@ def march(
         report,
     )
     end = eqxi.while_loop(
-        loop.goes_on,
+        loop.continues,
         loop.step,
         loop.begin(row),
         max_steps=options.max_steps,
@@ -178,7 +178,7 @@ def march(
 
 
 def start_index(ts: Array, t0: Array) -> Array:
-    """The number of the saved time at which the first is looked at: the last one up to `t0`."""
+    """The number of the first saved time that needs an evaluation: the last one up to `t0`."""
     return jnp.maximum(jnp.sum(ts <= t0) - 1, 0)
 
 
@@ -222,12 +222,12 @@ class _Loop:
             sound=jnp.asarray(True),
             steps=zero,
             kept=zero,
-            told=None if self.report is None else jnp.zeros_like(self.t0),
+            shown=None if self.report is None else jnp.zeros_like(self.t0),
             search=None if gap is None else _Search.start(gap),
             crossed=no if gap is None else gap == 0,
         )
 
-    def goes_on(self, now: March) -> Array:
+    def continues(self, now: March) -> Array:
         """Whether another step is due; the first is, if only to look at the start."""
         begun = now.index != start_index(self.ts, self.t0)
         return now.sound & ~now.crossed & ((now.t < self.ts[-1]) | ~begun)
@@ -263,7 +263,7 @@ class _Loop:
             solver=_where(kept, after.solver, now.solver),
             index=now.index + landed,
             saved=jax.tree.map(write, seen, saved),
-            told=_told(self.report, now.told, after.t - self.t0, self.ts[-1] - self.t0),
+            shown=_reported(self.report, now.shown, after.t - self.t0, self.ts[-1] - self.t0),
         )
 
     def _shapes(self, row: Array) -> PyTree:
@@ -323,14 +323,16 @@ def _located(now: March, after: March, kept: Array, end: Array, gap: Array) -> t
     return after, jnp.where(search.on, found, kept)
 
 
-def _told(report: Reporter | None, told: Array | None, since: Array, span: Array) -> Array | None:
+def _reported(
+    report: Reporter | None, shown: Array | None, since: Array, span: Array
+) -> Array | None:
     """Report the time since the start at most `REPORTS` times; the share reported last."""
-    if report is None or told is None:
+    if report is None or shown is None:
         return None
     share = since / span
-    due = share - told >= 1 / REPORTS
+    due = share - shown >= 1 / REPORTS
     report(due, since)
-    return jnp.where(due, share, told)
+    return jnp.where(due, share, shown)
 
 
 def _prepared(
