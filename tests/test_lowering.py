@@ -59,6 +59,7 @@ def programs() -> dict[str, Program]:
 
     heads = gdln.tasks.linear_attention([1.0, 0.5], context=5)
     tied = gdln.GatedNetwork.init(heads.graph, gdln.init.normal(0.1), key=jax.random.key(4))
+    assert isinstance(data, gdln.GatedData)
     in_turn = gdln.Schedule([data, data], times=[1.0])
     phases = gdln.reduce(graph, in_turn, tol=1e-4)
     chain = gdln.Graph.chain([3, 20, 2])

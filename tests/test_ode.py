@@ -96,15 +96,15 @@ def test_the_loop_takes_the_steps_of_diffrax():
     reduction = gdln.reduce(task.graph, task.data)
     start = reduction.strengths_of(0.05)
     ours = reduction.solve(start, TS)
-    slope = jax.grad(reduction.loss)
+    slope, times = jax.grad(reduction.loss), jnp.asarray(TS)
     theirs = diffrax.diffeqsolve(
         diffrax.ODETerm(lambda _, b, __: jax.tree.map(jnp.negative, slope(b))),
         diffrax.Dopri8(),
         *(TS[0], TS[-1], None),
         start,
-        saveat=diffrax.SaveAt(ts=TS),
+        saveat=diffrax.SaveAt(ts=times),
         stepsize_controller=diffrax.ClipStepSizeController(
-            diffrax.PIDController(rtol=1e-10, atol=5e-12), step_ts=TS
+            diffrax.PIDController(rtol=1e-10, atol=5e-12), step_ts=times
         ),
     )
     b, of_diffrax = flat_rows(ours.b), flat_rows(theirs.ys)

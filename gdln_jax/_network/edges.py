@@ -47,8 +47,8 @@ class EdgeArrays(ArrayMapping[Array], eqx.Module):
         cls: type[_Own], graph: Graph, values: Array | np.ndarray
     ) -> _Own:
         """Make the mapping from one array (..., parameter, *shape), in the order of stores."""
-        stacks = by_store(graph, values, cls.core)
-        return cls(graph, jax.device_put(stacks))
+        known = isinstance(values, np.ndarray)
+        return cls(graph, by_store(graph, jax.device_put(values) if known else values, cls.core))
 
     def flat(self) -> Array:
         """Return one array (..., parameter, *shape), in the order of stores."""
