@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gdln_jax import GatedData, InexactReductionError, Pathways, Reduction, reduce
-from gdln_jax._data.packing import unpacked
 
 MOST_UNKNOWNS = 60
 # Beyond this a slider would stand still: stiff, or a value far off.
@@ -60,11 +59,12 @@ class Varied(eqx.Module):
         return values
 
     def with_values(self, values: Values) -> Reduction:
-        """The reduction at other gates and targets."""
+        """The reduction at other gates and targets, under `jit`."""
         reduction = self.reduction
         if self.gates:
             gated = _with_gates(self.data, self.gates, values, self.apart)
-            stages = unpacked(reduction.graph, gated).stages
+            # Of traced gates: one block with every edge.
+            stages = reduction.embed(0.0).prepare(gated).stages
             reduction = eqx.tree_at(lambda r: r.mode_data.stages, reduction, stages)
         if not self.frames:
             return reduction
