@@ -635,6 +635,8 @@ from gdln_jax import exact
 attempts = [
     (lambda: exact.linear_mode([0.0, 1.0], 1.0, 1.0, 0.1), "[0.0, 1.0] is none: pass an array"),
     (lambda: exact.linear_mode("1", 1.0, 1.0, 0.1), "pass a number"),
+    (lambda: exact.two_layer_flow([0.0], 1.0, 1.0, 1.0), "[0.0] is none: pass an array"),
+    (lambda: exact.two_layer_sequence([0.0], 1.0, 1.0, [], []), "[0.0] is none: pass an array"),
 ]
 """
     refused_plainly(snippet)

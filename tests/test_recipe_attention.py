@@ -85,7 +85,7 @@ def test_limits_say_which_head_takes_which_component(reference_beyond):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"heads": ()}, "heads, scales and contexts must have at least one entry"),
+        ({"heads": ()}, "heads must have at least one entry"),
         ({"scales": (0.01, 0.03)}, "scales must fall to 0.01"),
         ({"scales": (0.03,)}, "scales must fall to 0.01"),
         ({"heads": (2,)}, "heads must be a number at least 3"),

@@ -1,5 +1,6 @@
 """The form of recipes: a toy one from the words of CONTRIBUTING.md, declarations, a saved run."""
 
+import dataclasses
 import json
 import math
 import re
@@ -137,6 +138,23 @@ def test_ranges():
     for wrong in ({"share": 0.0}, {"share": 1.1}, {"rates": (1.0, 0.1)}, {"stop": math.inf}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be a number"):
             Options(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="rates must have at least one entry"):
+        Options(rates=())
+
+
+def test_lists_of_options_are_not_empty_unless_they_may_be():
+    refused, allowed = set(), set()
+    for recipe in CATALOGUE.values():
+        for one in dataclasses.fields(recipe.options):
+            if isinstance(one.default, tuple):
+                try:
+                    recipes.with_values(recipe.options, {one.name: ()})
+                except OptionError:
+                    refused.add((recipe.name, one.name))
+                else:
+                    allowed.add((recipe.name, one.name))
+    assert len(refused) > 15
+    assert allowed == {("predict", "deltas"), ("predict", "imitated")}
 
 
 @pytest.mark.parametrize(

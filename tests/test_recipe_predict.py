@@ -183,7 +183,7 @@ def test_the_share_of_rivals_is_that_of_the_dormant_flow():
     [
         ({"cases": ("parity",)}, "cases names 'parity'"),
         ({"imitated": ("margin 0.8",)}, "imitated names 'margin 0.8'"),
-        ({"cases": ()}, "at least one task"),
+        ({"cases": ()}, "cases must have at least one entry"),
         ({"stds": (1e-12, 1e-8)}, "larger one first"),
         ({"stds": (1e-8, 1.0)}, "stds must be a number above 0 and below 1"),
         ({"learning_rate": 1e-5, "cases": ("XoR",)}, "XoR needs 87530.. steps"),

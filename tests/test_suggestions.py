@@ -129,6 +129,22 @@ class TestObjects:
             _ = empty.losses
 
 
+@pytest.mark.parametrize(
+    ("function", "given", "said"),
+    [
+        (gdln.measures.richness, (RUN,), r"lacks data: richness\(run, data\)"),
+        (gdln.rules.by_edge, (optax.sgd(0.1), {}), "takes 1 .*by name, default="),
+        (
+            lambda: gdln.train(NET),
+            r"lacks data and optimizer and steps: .*optimizer=\.\.\., steps=",
+        ),
+    ],
+)
+def test_arguments_that_are_missing_or_too_many(call, said):
+    with pytest.raises(TypeError, match=said):
+        call()
+
+
 def public_classes():
     spaces = [gdln, *(importlib.import_module(f"gdln_jax.{name}") for name in NAMESPACES)]
     found = [getattr(space, name) for space in spaces for name in dir(space)]

@@ -20,13 +20,15 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 
 def answering(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Answer keywords that a function does not have, and keywords given by position, by name.
+    """Answer keywords that a function does not have, those given by position, and what is missing.
 
     Adds a frame: a warning of the function's that names its caller needs one more `stacklevel`.
     """
     parameters = inspect.signature(function).parameters
     by_name = [k for k, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
     places = len(parameters) - len(by_name)
+    needed = [k for k, one in parameters.items() if one.default is one.empty]
+    call = ", ".join(f"{k}=..." if k in by_name else k for k in needed)
 
     @functools.wraps(function)
     def answered(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
@@ -41,6 +43,12 @@ def answering(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
             raise TypeError(
                 f"{function.__name__}() takes {places} positional arguments but {len(args)} were "
                 f"given: write the others by name, {wanted}"
+            )
+        if missing := [
+            k for k in needed if k not in kwargs and k not in [*parameters][: len(args)]
+        ]:
+            raise TypeError(
+                f"{function.__name__}() lacks {' and '.join(missing)}: {function.__name__}({call})"
             )
         return function(*args, **kwargs)
 

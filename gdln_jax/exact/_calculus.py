@@ -109,19 +109,24 @@ def bisect(
     return (low + high) / 2
 
 
+def check_numbers(*values: object) -> None:
+    """Raise ``ValueError`` for what is neither a number nor an array. Lists are none in JAX."""
+    for value in values:
+        if value is None or isinstance(value, list | tuple | str):
+            remedy = "pass a number" if value is None or isinstance(value, str) else "pass an array"
+            raise ValueError(f"closed forms take numbers and arrays; {value!r} is none: {remedy}.")
+
+
 def as_floats(*values: ArrayLike, tau: ArrayLike | None = None) -> list[jax.Array]:
     """Return all values as arrays of one floating type and one shape (the broadcast shape).
 
     ``tau``, if given, is checked and comes last.
 
     Raises:
-        ValueError: for what is neither a number nor an array. Lists are none in JAX either.
+        ValueError: for what is neither a number nor an array.
     """
     values = values if tau is None else (*values, tau)
-    for value in values:
-        if value is None or isinstance(value, list | tuple | str):
-            remedy = "pass a number" if value is None or isinstance(value, str) else "pass an array"
-            raise ValueError(f"closed forms take numbers and arrays; {value!r} is none: {remedy}.")
+    check_numbers(*values)
     if tau is not None:
         check_tau(tau)
     dtype = jnp.result_type(*values, 1.0)

@@ -21,7 +21,7 @@ from jaxtyping import Array, DTypeLike, Float
 
 from gdln_jax._checks import check_integer
 from gdln_jax._checks.types import ArrayLike
-from gdln_jax.exact._calculus import check_all, check_tau, concrete, scaled_time
+from gdln_jax.exact._calculus import check_all, check_numbers, check_tau, concrete, scaled_time
 
 SQUARINGS = 4
 TERMS = 18
@@ -80,6 +80,7 @@ def two_layer_flow(
             not a multiple of the identity (use ``gradient_flow`` there), or a ``tau`` that is no
             finite number above 0.
     """
+    check_numbers(t, w1, w2, sigma_yx, sigma_x, tau)
     dtype = jnp.result_type(t, w1, w2, sigma_yx, tau, sigma_x, 1.0)
     times = jnp.asarray(t, dtype)
     first, second, target = (jnp.asarray(x, dtype) for x in (w1, w2, sigma_yx))

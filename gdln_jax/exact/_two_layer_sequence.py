@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gdln_jax._checks.types import ArrayLike
-from gdln_jax.exact._calculus import check_all, check_tau, concrete, scaled_time
+from gdln_jax.exact._calculus import check_all, check_numbers, check_tau, concrete, scaled_time
 from gdln_jax.exact._two_layer import Phase, balance, check_shapes, prepare, steps_for
 
 
@@ -51,6 +51,7 @@ def two_layer_sequence(
             increase from 0, a ``sigma_x`` that is not above 0, or a ``tau`` that is no finite
             number above 0.
     """
+    check_numbers(ts, w1, w2, tau)
     dtype = jnp.result_type(ts, w1, w2, tau, *jax.tree.leaves((sigmas, times, sigma_x)), 1.0)
     moments, first, second, targets, switches = (
         jnp.asarray(x, dtype) for x in (ts, w1, w2, sigmas, times)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from gdln_jax._checks import Suggesting, dataset, is_concrete
+from gdln_jax._checks import Suggesting, answering, dataset, is_concrete
 from gdln_jax._linalg import norm, quotient
 from gdln_jax.measures._kernels import _direction, _kernel_rows, weight_movement
 
@@ -78,6 +78,7 @@ class Learned(Protocol):
     final: PyTree
 
 
+@answering
 def richness(
     run: Learned,
     data: PyTree,

@@ -10,11 +10,13 @@ import numpy as np
 import optax
 from jaxtyping import Array, PyTree
 
+from gdln_jax._checks import answering
 from gdln_jax._graph import check_trainable
 from gdln_jax.rules._rows import Part, Rows, rows
 from gdln_jax.rules._rule import Optional, Rule, check_transformation, chosen_for, make_rule
 
 
+@answering
 def by_edge(
     optimizers: Mapping[str, optax.GradientTransformation | None],
     *,

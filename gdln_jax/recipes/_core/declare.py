@@ -32,15 +32,17 @@ _LIMITS = {
 }
 
 
-def option(default: _Value, about: str, **limits: _Number) -> _Value:
+def option(default: _Value, about: str, *, empty: bool = False, **limits: _Number) -> _Value:
     """Declare a field of an options class: its default, what it is about, and its range.
 
     Limits are `least`, `above`, `most` and `below`. They hold for each entry of a tuple, and None
-    is always allowed where the type has it.
+    is always allowed where the type has it. A tuple has at least one entry, unless `empty`.
     """
     every = [(*_LIMITS[name], limit) for name, limit in limits.items()]
     text = " and ".join(f"{words} {limit:g}" for words, _, limit in every)
-    return field(default=default, metadata={"about": about, "range": text, "limits": every})
+    return field(
+        default=default, metadata={"about": about, "range": text, "limits": every, "empty": empty}
+    )
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class RecipeOptions:
     def __post_init__(self) -> None:
         for one in dataclasses.fields(self):
             limits, value = one.metadata.get("limits", ()), getattr(self, one.name)
+            if value == () and not one.metadata.get("empty", True):
+                raise ValueError(f"{one.name} must have at least one entry")
             for number in value if isinstance(value, tuple) else (value,):
                 if not limits or not isinstance(number, int | float):
                     continue

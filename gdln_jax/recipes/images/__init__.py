@@ -66,9 +66,6 @@ class Options(RecipeOptions):
         for name, value in PAPER.items() if self.preset == "paper" else ():
             if getattr(self, name) == getattr(type(self), name):
                 object.__setattr__(self, name, value)
-        for name in ("domains", "fractions", "gains"):
-            if not getattr(self, name):
-                raise ValueError(f"{name} must have at least one entry")
         if self.dataset != "digits" and self.data_dir is None:
             raise ValueError(f"{self.dataset} is read from files: set data_dir")
 

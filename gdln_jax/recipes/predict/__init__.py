@@ -29,17 +29,21 @@ class Options(RecipeOptions):
     seed: int = option(0, "seed of the first network")
     stds: tuple[float, ...] = option((1e-8, 1e-12), "two scales of weights", above=0, below=1)
     learning_rate: float = option(0.02, "step of descent on the mean loss; tau = 1", above=0)
-    deltas: tuple[float, ...] = option((0.78, 0.82, 0.86, 0.95), "margins of rival gates")
+    deltas: tuple[float, ...] = option(
+        (0.78, 0.82, 0.86, 0.95), "margins of rival gates", empty=True
+    )
     crossing_units: int = option(1500, "units of the flows that say where shares cross", least=1)
-    imitated: tuple[str, ...] = option(tuple(IMITATED), "tasks that gated networks imitate")
+    imitated: tuple[str, ...] = option(
+        tuple(IMITATED), "tasks that gated networks imitate", empty=True
+    )
 
     def validate(self) -> None:
-        """Refuse unknown tasks, none, and scales that do not decrease."""
+        """Refuse unknown tasks, and scales that do not decrease."""
         for name, known in (("cases", CASES), ("imitated", IMITATED)):
             if strange := [one for one in getattr(self, name) if one not in known]:
                 raise ValueError(f"{name} names {strange[0]!r}; there are: {', '.join(known)}")
-        if not self.cases or len(self.stds) != 2 or self.stds[1] >= self.stds[0]:
-            raise ValueError("name at least one task in cases, and two stds, the larger one first")
+        if len(self.stds) != 2 or self.stds[1] >= self.stds[0]:
+            raise ValueError(f"stds must be two numbers, the larger one first, got {self.stds}")
 
 
 _T, _SHARES = "trained T / predicted - 1", "shares of L(0), at the smaller std"

@@ -257,5 +257,7 @@ def random_networks(o: Options, v: Mapping[str, np.ndarray]) -> Numbers:
     numbers["median_seed"] = int(np.argsort(rest, kind="stable")[(o.seeds - 1) // 2])
     quartiles = np.quantile(rest if some else np.full(1, np.nan), (0.25, 0.5, 0.75))
     numbers |= dict(zip(("low", "untrained", "high"), quartiles, strict=True))
+    ends = [f"{np.median(trained):.1e} on trained", f"{quartiles[1]:.1e} on untrained routes"]
+    numbers["at_the_end"] = " and ".join(ends) if some else f"{ends[0]} routes, which are all"
     medians = {"error_trained": trained, "alignment": v["domain_alignment"], "growth": v["growth"]}
     return numbers | {name: float(np.median(values)) for name, values in medians.items()}
