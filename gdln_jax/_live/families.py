@@ -14,8 +14,7 @@ import gdln_jax as gdln
 from gdln_jax import tasks
 from gdln_jax._live import setup as s
 from gdln_jax._live.equations import Equations, equations, system
-from gdln_jax._live.setup import Curve, Effect, Parameter, Picture, Setup
-from gdln_jax.plot import COLOURS
+from gdln_jax._live.setup import COLOURS, Curve, Effect, Parameter, Picture, Setup
 
 _LOSS = [("loss", COLOURS["theory"])]
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from gdln_jax import Graph, Reduction
 from gdln_jax._live import setup as s
 from gdln_jax._live.equations import Equations, equations, system
-from gdln_jax._live.setup import Effect, Parameter, Picture, Setup
+from gdln_jax._live.setup import COLOURS, Effect, Parameter, Picture, Setup
 from gdln_jax._reduction.reduction import StrengthsLike
-from gdln_jax.plot import COLOURS
 
 # With more pathways, or layers, than this their sliders are left out: one moves them all.
 _MOST_SLIDERS = 6

@@ -5,7 +5,8 @@ const live = (() => {
 
   function begin(doc, setup) {
     const model = name => doc.get_model_by_name(name), time = model("clock");
-    const first = {...state()};
+    const panels = ["loss", "modes", ...setup.shares.length ? ["shares"] : []];
+    const first = state();
     let reference = null, run = null, playing = null, waiting = false, fromAddress = false;
 
     // A slider's position and the value that it stands for.
@@ -68,11 +69,10 @@ const live = (() => {
       if (!reference || reference.T !== T) {
         reference = integrated(at(first), T);
         const old = columns(reference);
-        for (const name of ["loss", "modes"]) model("old." + name).data = old[name];
+        for (const name of panels) model("old." + name).data = old[name];
       }
       const found = columns(run);
-      for (const name of ["loss", "modes", "shares"])
-        if (model("data." + name)) model("data." + name).data = found[name];
+      for (const name of panels) model("data." + name).data = found[name];
       model("range").end = T;
       const drawn = picture(values);
       model("data.nodes").data = drawn.nodes;
@@ -91,8 +91,11 @@ const live = (() => {
     function draw() {
       const k = Math.round(time.value * (POINTS - 1)), x = run.x[Math.min(k, run.x.length - 1)];
       model("data.edges").data = {...run.edges, width: run.widths(x)};
-      for (const name of ["loss", "modes", "shares"])
-        if (model("now." + name)) model("now." + name).location = run.ts[k];
+      for (const name of panels) model("now." + name).location = run.ts[k];
+      for (const [name, curves] of [["loss", setup.losses], ["modes", setup.curves]]) {
+        const y = curves.map((_, i) => model("data." + name).data["y" + i][k]);
+        model("at." + name).data = {t: y.map(() => run.ts[k]), y, colour: curves.map(c => c.colour)};
+      }
       document.getElementById("now").textContent = Number(run.ts[k].toPrecision(3));
     }
 

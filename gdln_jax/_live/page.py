@@ -31,9 +31,8 @@ from bokeh.plotting import figure
 from bokeh.resources import Resources
 
 from gdln_jax._files import write
-from gdln_jax._live.setup import Curve, Parameter, Picture, Setup, parameter_data
+from gdln_jax._live.setup import COLOURS, Curve, Parameter, Picture, Setup, parameter_data
 from gdln_jax._version import __version__
-from gdln_jax.plot import COLOURS
 
 _FONT, _HEIGHT = "13px", 250
 # Pixels: a figure on a telephone. Letters: of a node's label.
@@ -88,14 +87,18 @@ def _data(setup: Setup) -> dict[str, object]:
     return {
         "system": dataclasses.asdict(setup.system),
         "parameters": [parameter_data(p) for p in setup.parameters],
-        "losses": setup.losses,
-        "curves": [{"terms": list(curve.terms)} for curve in setup.curves],
-        "shares": [{"terms": list(curve.terms)} for curve in setup.shares],
+        "losses": [{"colour": colour} for _, colour in setup.losses],
+        "curves": [_curve(curve) for curve in setup.curves],
+        "shares": [_curve(curve) for curve in setup.shares],
         "pictures": [
             {"when": picture.when, "nodes": _nodes(picture), "edges": _edges(picture)}
             for picture in setup.pictures
         ],
     }
+
+
+def _curve(curve: Curve) -> dict[str, object]:
+    return {"terms": list(curve.terms), "colour": curve.colour}
 
 
 # ------------------------------------------------------------------ figures
@@ -156,16 +159,19 @@ def _lines(name: str, curves: Sequence[Curve], time: Range, ylabel: str) -> figu
             colour = COLOURS["faint"] if which == "old" else curve.colour
             made.line("t", f"y{k}", source=source, color=colour, line_width=float(curve.width))
     _now(made, name)
+    dots = _source(f"at.{name}", ("t", "y", "colour"))
+    made.scatter("t", "y", source=dots, fill_color="colour", line_color="white", size=10)
     return made
 
 
 def _areas(curves: Sequence[Curve], time: Range) -> figure:
-    """Shares on top of one another."""
+    """Shares on top of one another; dotted: where they were."""
     made = _figure("shares", time, Range1d(start=0, end=1.02), "t/τ", "share")
     names = [f"{end}{k}" for k in range(len(curves)) for end in ("low", "high")]
-    source = _source("data.shares", ["t", *names])
+    source, old = (_source(f"{which}.shares", ["t", *names]) for which in ("data", "old"))
     for k, curve in enumerate(curves):
         made.varea("t", f"low{k}", f"high{k}", source=source, color=curve.colour, alpha=0.8)
+        made.line("t", f"high{k}", source=old, color="#404040", line_dash="dotted")
     _now(made, "shares")
     return made
 

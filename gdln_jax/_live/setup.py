@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gdln_jax import Graph
+from gdln_jax import Graph, plot
 from gdln_jax._live.equations import Equations, System
-from gdln_jax.plot import COLOURS, mode_colours
 
 Number = float | int
+COLOURS = plot.COLOURS
 # Colours of pathways, in turn.
 CYCLE = tuple(COLOURS[name] for name in ("trained", "untrained", "random", "other", "shared"))
 _MOST_MODES = 4
@@ -140,20 +140,15 @@ def mode_name(modes: Sequence[int], k: int, groups: Sequence[Sequence[int]]) -> 
 def strength_parameters(eq: Equations) -> list[Parameter]:
     """The strengths of modes in the targets, relative to those of the data."""
     groups = mode_groups(eq)
-    apart = len(eq.parts) == eq.modes + 1
+    apart = len(eq.parts) > 2  # else l0 has one part for all modes
     if not apart or len(groups) > _MOST_MODES:
         groups = [[mode for group in groups for mode in group]]
     found = []
     for k, modes in enumerate(groups):
         terms = [i for i, (_, mode) in enumerate(eq.terms) if mode in modes]
-        parts = list(modes) if apart else [0]
-        label = (
-            "strength of all modes"
-            if len(groups) == 1
-            else (f"strength of {mode_name(modes, k, groups)}")
-        )
-        effects = [Effect("S", terms), Effect("parts", parts, to=2.0)]
-        found.append(Parameter(f"s{k + 1}", f"{label}, ×", 1.0, 0.0, 3.0, effects))
+        name = mode_name(modes, k, groups) if len(groups) > 1 else "all modes"
+        effects = [Effect("S", terms), Effect("parts", modes if apart else [0], to=2.0)]
+        found.append(Parameter(f"s{k + 1}", f"strength of {name}, ×", 1.0, 0.0, 3.0, effects))
     return found
 
 
@@ -171,8 +166,8 @@ def curves_of(eq: Equations, names: Sequence[str]) -> tuple[list[Curve], list[Cu
     groups, count = mode_groups(eq), len(eq.pathways)
     index = {pair: k for k, pair in enumerate(eq.terms)}
     colours = [CYCLE[p % len(CYCLE)] for p in range(count)]
-    hues = [_hex(colour) for colour in mode_colours(len(groups))]
-    shown = groups[: max(_MOST_MODES if count > 1 else 8, 1)]
+    hues = [_hex(colour) for colour in plot.mode_colours(len(groups))]
+    shown = groups[: _MOST_MODES if count > 1 else 8]
     curves = []
     for p in range(count):
         for k, modes in enumerate(shown):
@@ -184,24 +179,15 @@ def curves_of(eq: Equations, names: Sequence[str]) -> tuple[list[Curve], list[Cu
                     if count == 1
                     else Curve(label, colours[p], terms, thickness(k))
                 )
-    if count > 1:
-        shares = [
-            Curve(
-                names[p],
-                colours[p],
-                [k for k, term in enumerate(eq.terms) if term[0] == p],
-            )
-            for p in range(count)
-        ]
-    else:
-        shares = [
-            Curve(
-                mode_name(modes, k, groups),
-                hues[k],
-                [t for t, term in enumerate(eq.terms) if term[1] in modes],
-            )
-            for k, modes in enumerate(groups)
-        ]
+    parts = (
+        [(names[p], colours[p], [p], range(eq.modes)) for p in range(count)]
+        if count > 1
+        else [(mode_name(m, k, groups), hues[k], [0], m) for k, m in enumerate(groups)]
+    )
+    shares = [
+        Curve(label, colour, [k for k, (p, m) in enumerate(eq.terms) if p in paths and m in modes])
+        for label, colour, paths, modes in parts
+    ]
     return curves, shares, colours
 
 
