@@ -134,15 +134,12 @@ class TestObjects:
     [
         (gdln.measures.richness, (RUN,), r"lacks data: richness\(run, data\)"),
         (gdln.rules.by_edge, (optax.sgd(0.1), {}), "takes 1 .*by name, default="),
-        (
-            lambda: gdln.train(NET),
-            r"lacks data and optimizer and steps: .*optimizer=\.\.\., steps=",
-        ),
+        (gdln.train, (NET,), r"lacks data and optimizer and steps: .*optimizer=\.\.\., steps="),
     ],
 )
-def test_arguments_that_are_missing_or_too_many(call, said):
+def test_arguments_that_are_missing_or_too_many(function, given, said):
     with pytest.raises(TypeError, match=said):
-        call()
+        function(*given)
 
 
 def public_classes():
