@@ -1,4 +1,4 @@
-"""`Staircase.times` by strengths and start, to first order (BEYOND 10.2, end).
+"""`Staircase.times` by strengths and start, to first order (theory#saddles).
 
 Known answers: differences of `saddles` at other strengths, of fourth order, and derivatives of the
 closed forms `exact.chain_blow_up` and `exact.fusion_times`.
@@ -148,7 +148,7 @@ def test_a_chain_of_three_layers_against_its_closed_form(c, counts):
 @pytest.mark.slow  # each compiles a program
 @pytest.mark.parametrize(("depth", "separate"), [(3, 3), (3, 2), (4, 3)])
 def test_deep_fusion_against_its_closed_form(depth, separate):
-    """Products after products, and what a shared layer couples to a product (BEYOND 10.1)."""
+    """Products after products, and what a shared layer couples to a product."""
     system, eps = fusion((1, 0.6), 0.3, depth, separate), 0.01
     c = [np.sqrt(2) if a[0] == "s" else 1.0 for a, _ in system.edges]
     staircase = gdln.saddles(system.reduction, system.start(c))

@@ -1,4 +1,4 @@
-r"""First derivatives of times by the loss and the start, discrete choices kept (BEYOND 10.2).
+r"""First derivatives of times by the loss and the start, discrete choices kept (theory#saddles).
 
 A small change of the loss moves saddles, rates, orbits and what is carried along them. The change
 of a time is a sum of changes of the loss, its gradient and its Hessian at known points along known

@@ -101,10 +101,10 @@ class Staircase(Suggesting):
         `offset` is not known it is left out.
 
         Given other strengths or another c, times are those of this staircase plus their first
-        order in the change (BEYOND 10.2): saddles, rates, orbits and what is carried along them
+        order in the change (theory#saddles): saddles, rates, orbits and what is carried along them
         move, while the order of events is kept. So first derivatives are right at the values that
         the staircase was made for; make another one, `saddles`, after a large step. Values that
-        are known must have the same events. Traced ones cannot be looked at, and a change that
+        are known must have the same events. Traced ones cannot be checked, and a change that
         breaks an equality (of members of a class, of two rates) has no derivative.
 
         Args:
