@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray
+from command_parts import main
 from drawn_text import faults
 from matplotlib.figure import Figure
 from tiny_recipes import RecipeOptions, exact, option, statistical
@@ -54,8 +55,11 @@ def test_a_toy_recipe_from_the_words_of_the_page(toy, command, tmp_path, monkeyp
     assert (check["id"], check["kind"], check["low"], check["high"]) == ("gap", "exact", 0.0, 1e-8)
     # The saved run, checked and drawn again: the same, without a run.
     (tmp_path / "toy.png").unlink()
+    prepared = []
+    monkeypatch.setattr(main._machine, "prepare", lambda: prepared.append("float64"))
     done = command("redraw", str(tmp_path / "toy.nc"))
     assert done.exit_code == 0, done.output
+    assert prepared
     again = json.loads((tmp_path / "toy.json").read_text())
     assert {**again, "files": 0} == {**record, "files": 0}
     assert (tmp_path / "toy.png").exists()

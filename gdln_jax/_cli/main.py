@@ -177,6 +177,7 @@ def redraw(
     with _understood():
         file = expanded(file)
         out = expanded(out or file.parent)
+        _machine.prepare()  # in the precision of the run
         result = recipes.redraw(file)
         refuse_foreign(recipes.foreign(result.name, out))
         with writable(out):
