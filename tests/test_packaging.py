@@ -50,6 +50,7 @@ import gdln_jax
 
 for name in gdln_jax.__all__:
     getattr(gdln_jax, name)
+assert "saxe2022neural" in gdln_jax.citation()
 for module in pkgutil.walk_packages(gdln_jax.__path__, "gdln_jax."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
@@ -105,6 +106,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(built):
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert source <= set(names), "templates and data files travel too"
+    assert not [name for name in names if name.endswith((".png", ".ipynb", ".nc"))]
+    assert built[1].stat().st_size < 1.5e6
 
 
 def test_the_sdist_holds_what_its_readme_links_to(built):
@@ -114,6 +117,9 @@ def test_the_sdist_holds_what_its_readme_links_to(built):
         assert needed in names
     for needed in ("CONTRIBUTING.md", "docs/routing.png", "docs/sweep.md", "tests/conftest.py"):
         assert needed in names
+    made = [name for name in names if name.startswith(("tests/", "benchmarks/", "out/"))]
+    assert not [name for name in made if name.endswith((".png", ".pdf", ".nc", ".npz"))]
+    assert built[0].stat().st_size < 10e6
 
 
 def test_every_name_and_room_imports_from_the_wheel(installed):
