@@ -136,6 +136,9 @@ def test_first_calls_compile_few_programs() -> None:
         with compiled() as names:
             loss()
         assert 0 < len(names) <= 4, names
+    with compiled() as names:  # operation by operation 94
+        jax.grad(gdln.mse)(net, data)
+    assert len(names) <= 40, names
 
 
 def test_another_number_of_times_compiles_no_solve_anew() -> None:

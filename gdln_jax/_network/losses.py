@@ -143,11 +143,11 @@ _Weighted = Callable[[Array, Array, Array], Array]
 
 
 def _mean(model: PyTree, data: GatedData | PackedData, weighted: _Weighted) -> Float[Array, ""]:
-    """Sum `weighted(prediction, target, weight)`; as one program where all values are known.
+    """Sum `weighted(prediction, target, weight)`; as one program where the data are known.
 
-    Operation by operation a new shape would be some 60 programs.
+    Operation by operation a new shape would be some 60 programs, and for a gradient as many again.
     """
-    if isinstance(model, AbstractModel) and is_concrete((model, data)):
+    if isinstance(model, AbstractModel) and is_concrete(data):
         check_predicts(model)
         return _compiled_mean(model, model.prepare(data), weighted)
     return _traced_mean(model, data, weighted)
@@ -167,4 +167,5 @@ def _traced_mean(
     return jnp.sum(jnp.stack(terms)) if terms else jnp.zeros(())
 
 
-_compiled_mean = eqx.filter_jit(_traced_mean)
+# Inlined: within other programs it leaves no trace.
+_compiled_mean = eqx.filter_jit(_traced_mean, inline=True)  # type: ignore[call-overload]
