@@ -130,6 +130,24 @@ def test_fusion(s_b, d_ab, depth, fusion, c, first, second):
     np.testing.assert_array_equal(swapped, (t_b, t_a))
 
 
+@pytest.mark.parametrize(
+    ("d_ab", "c", "zeta", "right", "wrong"),
+    [
+        (0.9, [1, 1.2, 0.8], [2.479021, 2.566233, 2.405317], 12.8114772, 10.811),
+        (0.3, [1.0, 1.0, 1.0], [2.5, 2.5, 2.5], 4 / 3, 10 / 3),
+    ],
+)
+def test_the_second_stage_starts_from_zeta_not_from_c(d_ab, c, zeta, right, wrong):
+    """B's strengths have grown to zeta(T*) while A blew up: 1/c - 0.6 T* = 1/2.5 with T* = 1."""
+    left = 0.6 - d_ab
+    # zeta is given to seven digits, and the smallest strength has the wrong sign.
+    np.testing.assert_allclose(exact.chain_blow_up(left, np.array(zeta)), right, rtol=1e-5)
+    np.testing.assert_allclose(exact.chain_blow_up(left, np.array(c)), wrong, rtol=5e-5)
+    start = np.array([np.ones(3), c])
+    times = exact.fusion_times(0.01, 1.0, 0.6, 1.0, 1.0, d_ab, depth=3, fusion=3, c=start)
+    np.testing.assert_allclose((times[1] - times[0]) * 0.01, right, rtol=1e-7)
+
+
 def test_early_fusion_learns_both_at_once():
     times = exact.fusion_times(0.01, 1.0, 0.6, 1.0, 1.0, 0.3, depth=2, fusion=1)
     np.testing.assert_allclose(times, 0.8574929257 * np.log(100) * np.ones(2), rtol=1e-9)

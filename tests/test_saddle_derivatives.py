@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from saddle_systems import chain, fusion
+from saddle_systems import Paths, chain, fusion
 
 import gdln_jax as gdln
 from gdln_jax import exact, tasks
@@ -101,6 +101,8 @@ def test_what_times_refuses(late):
         staircase.times(EPS, strengths={("xC", "y"): 1.0})
     with pytest.raises(ValueError, match=r"has shape \(2,\); give one number, or one per mode"):
         staircase.times(EPS, strengths={A: np.ones(2)})
+    with pytest.raises(ValueError, match="is nan; it must be finite"):
+        staircase.times(EPS, strengths={A: np.nan})
     with pytest.raises(ValueError, match="not both"):
         staircase.times(EPS, strengths={A: 1.0}, reduction=system.reduction)
     with pytest.raises(ValueError, match="same graph and gates"):
@@ -109,6 +111,15 @@ def test_what_times_refuses(late):
         staircase.times(EPS, c={"xA->hA1": 1.0})
     with pytest.raises(ValueError, match="not made by saddles"):
         gdln.Staircase(staircase.events, staircase.end).times(EPS, c=1.0)
+
+
+def test_an_event_that_products_have_started_has_no_derivative():
+    """B starts at (1, -1): the product of a longer path moves it off that line."""
+    routes = [["xA", "hA", "y1"], ["xB", "h", "y1"], ["xB", "h", "g", "y2"]]
+    system = Paths(routes, [[2, 1], [0, 0.5]], [[1, 0.3], [0.3, 1]])
+    staircase = gdln.saddles(system.reduction, system.start((1, 0.9, 1, -1, 1, 1)))
+    with pytest.raises(ValueError, match=r"event 2 has no derivative .* max_events=1\)"):
+        jax.grad(lambda x: staircase.times(EPS, strengths={("xA", "y1"): x})[0])(2.0)
 
 
 @pytest.mark.slow  # compiles a program

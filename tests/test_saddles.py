@@ -180,7 +180,7 @@ def test_times_table_and_picture(late):
     assert "2.333 ln(1/eps) - 3.183" in table
     assert "block 1: minimum" in table
     assert repr(staircase).startswith("Staircase(2 events: 1 ln(1/eps) - 0.3894; 2.333")
-    with pytest.raises(ValueError, match=r"eps is 0\.0; it must be above 0"):
+    with pytest.raises(ValueError, match=r"eps is 0\.0; it must be above 0 and finite"):
         staircase.times(0.0)
     ax = plot.staircase(staircase, 1e-3)
     x, y = (np.asarray(one) for one in ax.lines[-1].get_data())
@@ -220,6 +220,16 @@ def test_near_and_slow_events_have_flags():
     assert any("event 1: near" in flag for flag in flags)
     assert any("event 2: slow" in flag for flag in flags)
     assert saddles(system, LATE, near=1e-4).flags == ()
+
+
+@pytest.mark.parametrize("s", [1.0, 0.9])
+def test_a_resonance_has_a_flag(s):
+    """h->g starts at 0. Growing g->y2 and decaying B force it at the sum of rates, s - 1."""
+    routes = [["xA", "hA", "y1"], ["xB", "h", "y1"], ["xC", "g", "y2"], ["xB", "h", "g", "y2"]]
+    xx = [[1, 0.3, 0], [0.3, 1, 0], [0, 0, 1]]
+    system = Paths(routes, [[2, 1, 0], [0, 0.5, s]], xx)
+    flags = saddles(system, (1, 0.9, 1, -1, 1, 1, 0)).flags
+    assert [flag[:18] for flag in flags] == ["event 1: resonance"] * (s == 1)
 
 
 # ---------------------------------------------------------------- refusals, and flows that show why
@@ -338,6 +348,36 @@ def test_what_saddles_refuses_before_it_starts(late):
     single = jax.tree.map(lambda x: x.astype(np.float32) if x.dtype == float else x, reduction)
     with pytest.raises(ValueError, match="float64"):
         gdln.saddles(single, 1.0)
+
+
+def test_arguments_of_another_kind(refused_plainly):
+    refused_plainly("""
+import jax
+
+jax.config.update("jax_enable_x64", True)
+import gdln_jax as gdln
+from gdln_jax import plot
+
+graph = gdln.Graph({"x": 1, "y": 1}, [("x", "y")])
+found = gdln.Staircase((), ())
+reduction = gdln.reduce(graph, gdln.GatedData({"x": [[1.0]]}, {"y": [[2.0]]}))
+attempts = [
+    (lambda: gdln.saddles(graph, 1.0), "this is a Graph: make one, gdln.reduce"),
+    (lambda: plot.staircase(reduction, 0.1), "staircase is a Reduction; make one, gdln.saddles"),
+    (lambda: found.times("a"), "eps is 'a'; it must be above 0 and finite"),
+    (lambda: found.times(float("inf")), "eps is inf; it must be above 0 and finite"),
+]
+""")
+
+
+def test_a_start_that_breaks_ties_is_refused():
+    task = tasks.semantic_contexts(3, residual=True, width=8, num_items=4)
+    reduction = gdln.reduce(task.graph, task.data)
+    assert reduction.ties is not None
+    c = {**dict.fromkeys(reduction.frames, 1.0), reduction.ties[0][0]: 0.8}
+    for quotient in (True, False):
+        with pytest.raises(ValueError, match="exact only while the edges"):
+            gdln.saddles(reduction, c, quotient=quotient)
 
 
 def test_a_coupled_reduction_is_refused():

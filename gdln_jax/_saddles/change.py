@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from gdln_jax._checks import is_concrete
 from gdln_jax._checks.types import ArrayLike
 from gdln_jax._graph import Graph
 from gdln_jax._reduction.loss import ModeData, mode_loss
@@ -119,10 +120,14 @@ def with_strengths(
     Raises:
         ValueError: an unknown group, or a number of entries that is neither 1 nor that of modes.
     """
-    for name in strengths:
+    known = ", ".join(map(str, reduction.strengths))
+    if not isinstance(strengths, Mapping):
+        raise ValueError(f"strengths is {strengths!r}; give a mapping group -> S, of {known}.")
+    for name, value in strengths.items():
         if name not in reduction.strengths:
-            known = ", ".join(map(str, reduction.strengths))
             raise ValueError(f"strengths names the group {name}; those of the reduction: {known}.")
+        if is_concrete(value) and not np.all(np.isfinite(np.asarray(value, float))):
+            raise ValueError(f"strengths[{name}] is {value}; it must be finite.")
     change = []
     for name, old in reduction.strengths.items():
         new = jnp.asarray(strengths.get(name, old), float)

@@ -98,6 +98,11 @@ def _landscape(
     reduction: Reduction, c: StrengthsLike, *, quotient: bool
 ) -> tuple[Landscape, np.ndarray]:
     """The loss in metric coordinates, and the start in them, flat."""
+    if not isinstance(reduction, Reduction):
+        raise ValueError(
+            f"saddles needs a reduction, and this is a {type(reduction).__name__}: make one, "
+            "gdln.reduce(graph, data)."
+        )
     if reduction.coupled:
         raise ValueError(
             "saddles needs a diagonal reduction, and this one is coupled: its matrices turn while "

@@ -119,14 +119,16 @@ class Staircase(Suggesting):
             and the arrays of `reduction`, under jit, vmap, grad and jvp.
 
         Raises:
-            ValueError: a known eps that is not above 0; strengths or a c with other events; an
-                event whose time has no such derivative, which is named.
+            ValueError: a known eps that is not above 0 and finite; strengths or a c with other
+                events; an event whose time has no such derivative, which is named.
 
         Cost: of the first call with other strengths as that of `saddles`, then one evaluation of
         derivatives of the loss at some thousand points.
         """
-        if is_concrete(eps) and not np.all(np.asarray(eps) > 0):
-            raise ValueError(f"eps is {eps}; it must be above 0.")
+        if is_concrete(eps):
+            known = np.asarray(eps)
+            if known.dtype.kind not in "fiu" or not np.all((known > 0) & (known < np.inf)):
+                raise ValueError(f"eps is {eps!r}; it must be above 0 and finite.")
         scale = jnp.asarray(eps, jnp.result_type(float))
         changes = np.zeros((len(self.events), 3))
         if not (reduction is None and c is None and strengths is None):

@@ -28,6 +28,10 @@ def staircase(staircase: Staircase, eps: float, ax: Axes | None = None) -> Axes:
         ValueError: for a staircase without events, or an eps that is not above 0.
     """
     check_positive(eps, "eps")
+    if not isinstance(staircase, Staircase):
+        raise ValueError(
+            f"staircase is a {type(staircase).__name__}; make one, gdln.saddles(reduction, c)."
+        )
     if not staircase.events:
         raise ValueError("the staircase has no events, so that there is nothing to draw.")
     axes = axes_of(ax)
