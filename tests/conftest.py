@@ -15,14 +15,15 @@ from typing import Any
 
 # Read when JAX and equinox are imported; processes that tests start inherit them. Programs that
 # cannot call back (equinox's checks of diffrax's arguments do) can be kept on disk. Most programs
-# run once, so that XLA is to compile fast: by its older emitters and without LLVM's optimisation.
-# Measured against level 1 (CPU time): 10 to 20 % less in files of recipes, 9 % in that of images,
-# 23 % in test_ties.py. jaxlib 0.10 knows the emitters' flag; one that is not known ends the
-# process.
+# run once, so that XLA is to compile fast: by its older emitters and without LLVM's optimisation,
+# which `optimised` of recipe_runs.py turns on for runs that take long. Measured against level 1
+# (CPU time): 10 to 20 % less in files of recipes, 9 % in that of images, 23 % in test_ties.py.
+# jaxlib 0.10 knows the emitters' flag; one that is not known ends the process.
 os.environ.setdefault("EQX_ON_ERROR", "nan")
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault(
     "XLA_FLAGS",
-    "--xla_backend_optimization_level=0"
+    "--xla_backend_optimization_level=2"
     + " --xla_cpu_use_fusion_emitters=false" * version("jaxlib").startswith("0.10."),
 )
 
@@ -32,6 +33,7 @@ from hypothesis import HealthCheck, settings
 from typer.testing import CliRunner
 
 jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_default_matmul_precision", "highest")
 
 # The same examples in every run; no deadline, since the first example of a shape compiles.

@@ -1,8 +1,11 @@
 """Quick runs of recipes, each made once, and what becomes of them when their data are changed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import jax
 from drawn_text import faults
 from matplotlib.figure import Figure
 
@@ -11,6 +14,16 @@ from gdln_jax.recipes import Result
 
 # Endings of the files that the command writes for a recipe, sorted.
 WRITTEN = [".json", ".md", ".nc", ".pdf", ".png", ".txt"]
+
+
+@contextmanager
+def optimised() -> Iterator[None]:
+    """Compiles with LLVM's optimisation: for runs that take longer than that (see conftest.py)."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", True)
 
 
 @cache

@@ -193,6 +193,7 @@ def test_the_law_holds_to_first_order_in_the_step(name):
     assert other > 0.75
 
 
+@pytest.mark.slow
 def test_a_mixture_of_tasks_and_a_gate_over_time():
     # Through the full dynamics. Of strengths 1 and 0.2 the mixture for the first is the first
     # alone, since growth increases with the strength; a gate on a second path to the same mode

@@ -423,6 +423,7 @@ assert whole.losses[-1] == rest.losses[-1]
 print("equal")
 """,
             XLA_FLAGS="",
+            JAX_DISABLE_MOST_OPTIMIZATIONS="0",
         )
         assert run.stdout == "equal\n", run.stderr
 

@@ -262,6 +262,7 @@ def test_groups_and_examples_that_were_not_trained():
     assert len(figure.axes) == 4  # three panels and a colour bar
 
 
+@pytest.mark.slow
 def test_gates_do_not_change_by_rounding(tmp_path):
     """XNOR, seed 7: units on for 00 go 4, 10, 13 while the weights differ by 1e-13.
 

@@ -42,33 +42,46 @@ def time_in_closed_form(gate, a0, level=0.5):
     return gdln.exact.linear_mode_time(a, gate * SIGMA, gate**2, a0)
 
 
+@jax.jit
+def time_and_slopes(gate, a0=A0, level=0.5, t1=50.0):
+    """The time and its derivatives by gate and start, by one program; 400 steps at most."""
+    return jax.value_and_grad(
+        lambda gate, a0: time_of(gate, a0, level, t1, rtol=1e-9, max_steps=400), (0, 1)
+    )(gate, a0)
+
+
 class TestObjectives:
+    @pytest.mark.slow
     def test_learning_time_and_its_derivatives_are_those_of_the_closed_form(self):
-        ours = jax.jit(jax.value_and_grad(lambda g, a0: time_of(g, a0, rtol=1e-9), (0, 1)))
-        theirs = jax.value_and_grad(time_in_closed_form, (0, 1))
+        theirs = jax.jit(jax.value_and_grad(time_in_closed_form, (0, 1)))
         for gate, a0 in ((0.7, A0), (0.2, 1e-4)):
-            value, slopes = ours(gate, a0)
+            value, slopes = time_and_slopes(gate, a0)
             wanted, wanted_slopes = theirs(gate, a0)
             np.testing.assert_allclose(value, wanted, rtol=1e-7)
             np.testing.assert_allclose(slopes, wanted_slopes, rtol=1e-5)
 
+    @pytest.mark.slow
     def test_a_level_out_of_reach_continues_the_time(self):
         # t1 L(t1)/level, equal to t* where t1 = t*, and falling with the gate.
-        f = jax.jit(jax.value_and_grad(lambda g, t1: time_of(g, A0, t1=t1)))
         exact = time_in_closed_form(0.7, A0)
         for t1 in (0.99999 * exact, 1.00001 * exact):
-            assert abs(f(0.7, t1)[0] / exact - 1) < 1e-4
-        value, slope = f(0.7, 0.5 * exact)
+            assert abs(time_and_slopes(0.7, t1=t1)[0] / exact - 1) < 1e-4
+        value, (slope, _) = time_and_slopes(0.7, t1=0.5 * exact)
         a = gdln.exact.linear_mode(0.5 * exact, 0.7 * SIGMA, 0.49, A0)
         np.testing.assert_allclose(value, exact * (SIGMA - 0.7 * a) ** 2 / 2, rtol=1e-5)
         assert slope < 0
 
+    @pytest.mark.slow
     def test_what_the_result_says_where_there_is_no_time(self):
-        f = jax.jit(lambda level, t1: time_of(0.7, A0, level=level, t1=t1, max_steps=40))
         start = gdln.mse(chain(A0), gates.with_gates(DATA, {"h1": 0.7}))
-        assert f(start, 1.0) == 0  # learned from the start
-        assert f(1e-9, 1.0) > 1  # not reached by t1
-        assert np.isnan(f(1e-30, 1e4))  # the solver gave up
+        # Learned from the start; not reached by t1; the solver gave up.
+        (zero, _), (late, _), (none, _) = (
+            time_and_slopes(0.7, level=level, t1=t1)
+            for level, t1 in ((start, 1.0), (1e-9, 1.0), (1e-30, 1e5))
+        )
+        assert zero == 0
+        assert late > 1
+        assert np.isnan(none)
 
     @pytest.mark.slow
     def test_float32_and_a_silent_pathway_at_the_defaults(self):
@@ -76,7 +89,7 @@ class TestObjectives:
         graph = Graph(dict.fromkeys("xpqy", 1), [(e.source, e.target) for e in PAIR.edges])
         start = {e.name: np.full((1, 1), A0**0.5 * ("p" in e.name)) for e in PAIR.edges}
         net, data = jax.tree.map(lambda a: a.astype(np.float32), (GatedNetwork(graph, start), DATA))
-        time = gates.learning_time(net, data, 0.5, t1=50.0)
+        time = eqx.filter_jit(gates.learning_time)(net, data, 0.5, t1=50.0)
         assert time.dtype == np.float32
         assert abs(time / time_in_closed_form(1.0, A0) - 1) < 1e-4
 
@@ -223,6 +236,7 @@ class TestReducedDynamics:
         monkeypatch.setattr(problems, "gates", SimpleNamespace(learning_time=learning_time))
         return of
 
+    @pytest.mark.slow
     def test_routing(self, reduced, monkeypatch):
         monkeypatch.setattr(problems, "ROUTING_B0", 0.1)
         chosen = np.asarray(jax.random.uniform(jax.random.key(0), (4, 2)))
@@ -250,6 +264,7 @@ class TestReducedDynamics:
         np.testing.assert_allclose(run.losses, losses, atol=1e-8)
         assert level == pytest.approx(float(run.losses[0]) / 10)
 
+    @pytest.mark.slow
     def test_contexts(self, reduced, monkeypatch):
         monkeypatch.setattr(problems, "CONTEXT_A0", 0.04)
         g = np.array([[0.9, 0.2, 0.5], [0.1, 1.0, 0.7]])

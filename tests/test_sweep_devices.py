@@ -57,7 +57,7 @@ def test_two_processes_of_one_program_equal_one(tmp_path):
     for number in range(2):
         there = xr.load_dataset(tmp_path / f"pod{number}.nc", engine="h5netcdf")
         xr.testing.assert_allclose(there, alone, rtol=1e-12)
-    assert len(list((tmp_path / "store").glob("chunk-*.nc"))) == 108  # of 640 points, by 6
+    assert len(list((tmp_path / "store").glob("chunk-*.nc"))) == 54  # of 320 points, by 6
 
 
 def test_when_a_process_dies_the_other_ends_with_an_error_and_the_store_stays(tmp_path):
