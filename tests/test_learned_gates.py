@@ -11,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 import xarray as xr
+from jaxtyping import ArrayLike
 from test_docs import run as run_page
 
 import gdln_jax as gdln
@@ -43,11 +44,15 @@ def time_in_closed_form(gate, a0, level=0.5):
 
 
 @jax.jit
-def time_and_slopes(gate, a0=A0, level=0.5, t1=50.0):
-    """The time and its derivatives by gate and start, by one program; 400 steps at most."""
+def program(gate, a0, level, t1):
     return jax.value_and_grad(
         lambda gate, a0: time_of(gate, a0, level, t1, rtol=1e-9, max_steps=400), (0, 1)
     )(gate, a0)
+
+
+def time_and_slopes(gate, a0=A0, level: ArrayLike = 0.5, t1: ArrayLike = 50.0):
+    """The time and its derivatives by gate and start, by one program; 400 steps at most."""
+    return program(*(np.asarray(value, float) for value in (gate, a0, level, t1)))
 
 
 class TestObjectives:
