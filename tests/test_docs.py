@@ -4,6 +4,8 @@ they name exists; and every public name has its place in the reference.
 
 import importlib
 import importlib.util
+import inspect
+import json
 import os
 import re
 import subprocess
@@ -378,6 +380,52 @@ def test_every_public_name_is_in_the_reference(pages):
                 assert f"gdln_jax.{space}.{name}" in listed, f"{space}.{name}"
 
 
+# Parts of figures, whose pictures are those of others; and fits that take minutes.
+NO_PICTURE = {"check_text", "style", "figure", "explanation", "panels"}
+NO_EXAMPLE = {"relu.fit_scales"}
+
+
+def test_every_function_has_an_example_and_plots_a_picture(pages):
+    found = pages.examples()
+    functions = [
+        f"{space}.{name}"
+        for space in pages.namespaces()
+        for name in pages.members(space)
+        if space != "recipes" and inspect.isfunction(getattr(getattr(gdln, space), name))
+    ]
+    functions += [name for name in gdln.__all__ if inspect.isfunction(getattr(gdln, name))]
+    missing = {n for n in functions if n not in found and n.rpartition(".")[2] not in found}
+    assert missing == NO_EXAMPLE
+    without = {
+        name.removeprefix("plot.")
+        for name in functions
+        if name.startswith("plot.") and "](../examples/" not in found[name]
+    }
+    assert without <= NO_PICTURE
+
+
+def test_the_reference_is_in_the_order_of_the_workflow(pages):
+    sections = pages.sections()
+    assert [name for names in sections.values() for name in names] == [
+        name for name in pages.top_level() if name in gdln.__all__ or name == "__version__"
+    ]
+    overview = pages.api_pages()["api/index.md"]
+    titles = re.findall(r"^## (.*)$", overview, re.MULTILINE)
+    assert titles == list(sections)
+    assert overview.index("`Graph`") < overview.index("`reduce`") < overview.index("`sweep`")
+    assert all(pages.summary(name) for name in pages.top_level() if name != "STATUS")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted((DOCS / "examples").glob("*.md")), ids=lambda p: p.stem)
+def test_examples_of_the_reference(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown(path)
+    named = set(re.findall(r"!\[\]\((\w+\.\w+)\)", path.read_text(encoding="utf-8")))
+    assert named == {drawn.name for drawn in tmp_path.iterdir()}
+    assert all((DOCS / "examples" / name).is_file() for name in named)
+
+
 def _content(pages, content, url="api/exact.html"):
     return pages.on_page_content(content, SimpleNamespace(url=url))
 
@@ -421,6 +469,45 @@ def test_the_gallery_begins_with_thumbnails_that_lead_to_their_entries(pages):
 def test_notebooks_are_in_the_order_of_their_numbers(pages):
     numbers = [int(re.findall(r"\d+", path)[0]) for path in pages.notebook_pages()]
     assert numbers == list(range(1, len(numbers) + 1))
+    listed = re.findall(
+        r"^\| \[(\d+)\. .*\]\(\.\./notebooks/\1_\w+\.ipynb\) \| .+ \| (?:\d+ s|–) \|$",
+        (DOCS / "notebooks.md").read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    )
+    assert list(map(int, listed)) == numbers
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda p: p.stem)
+def test_a_notebook_installs_first_and_has_a_solution_below_every_exercise(path, pages):
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells]
+    assert "%pip install -q gdln_jax-*.whl" in sources[1]
+    assert "find_spec" not in "".join(sources[2:])
+    solved = [k for k, c in enumerate(cells) if "solution" in c["metadata"].get("tags", ())]
+    start = next((k for k, text in enumerate(sources) if "## Exercise" in text), len(cells))
+    asked = [
+        k
+        for k in range(start, len(cells))
+        if re.search(r"^(\d+\. |## Exercise$)", sources[k], re.MULTILINE)
+    ]
+    assert len(asked) == len(solved)
+    assert len(asked) >= (path.stem != "11_continual_learning")
+    for number, (exercise, solution) in enumerate(zip(asked, solved, strict=True), 1):
+        assert exercise < solution < ([*asked, len(cells)])[number]
+        # Folded in Jupyter and in Colab; run by nbmake as every cell is.
+        assert cells[solution]["metadata"]["jupyter"]["source_hidden"]
+        assert sources[solution].startswith(f"# @title Solution {number}\n")
+        assert "\nassert " in sources[solution] or "print(" in sources[solution]
+    page = pages.notebook_pages()[f"notebooks/{path.stem}.md"]
+    assert page.count("<details markdown>") == len(solved)
+
+
+def test_the_install_cell_is_one_for_all():
+    cells = {
+        "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][1]["source"])
+        for path in (ROOT / "notebooks").glob("*.ipynb")
+    }
+    assert len(cells) == 1
 
 
 @pytest.mark.slow

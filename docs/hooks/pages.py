@@ -22,9 +22,13 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
 ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
 PACKAGE = ROOT / "gdln_jax"
 # Outputs beyond this are shortened: a page shows what a cell does, not a log.
 _LONGEST = 4000
+# Statements of more lines are no examples.
+_LONG = 12
+_BLOCKS = re.DOTALL | re.MULTILINE
 
 
 # ------------------------------------------------------------------ API reference
@@ -69,18 +73,130 @@ def members(namespace: str) -> list[str]:
     return reexported + own
 
 
+def sections() -> dict[str, list[str]]:
+    """Section of the workflow -> its public names, by the comments in `gdln_jax/__init__.pyi`."""
+    found: dict[str, list[str]] = {}
+    for line in (PACKAGE / "__init__.pyi").read_text(encoding="utf-8").splitlines():
+        if line.startswith("# == "):
+            names = found.setdefault(line.removeprefix("# == "), [])
+        elif (name := line.rpartition(" as ")[2]) in top_level():
+            names.append(name)
+    return found
+
+
 def api_pages() -> dict[str, str]:
-    """Path -> Markdown of every page of the API reference."""
+    """Path -> Markdown of every page of the API reference, in the order of the workflow."""
     apart = namespaces()
-    lines = ["# `gdln_jax`", "", "Everything is reached from `import gdln_jax as gdln`.", ""]
-    lines += [f"::: gdln_jax.{name}\n" for name in top_level() if name not in apart]
-    pages = {"api/index.md": "\n".join(lines)}
-    for name in apart:
-        lines = [f"# `gdln.{name}`", "", f"::: gdln_jax.{name}"]
-        lines += ["    options: {members: false, show_root_heading: false}", ""]
-        lines += [f"::: gdln_jax.{name}.{member}\n" for member in members(name)]
-        pages[f"api/{name}.md"] = "\n".join(lines)
+    overview = ["# Reference", "", "Everything is reached from `import gdln_jax as gdln`.", ""]
+    pages = {"api/index.md": ""}
+    for title, names in sections().items():
+        slug = re.sub(r"\W+", "-", title.lower())
+        own = [name for name in names if name not in apart]
+        if own:
+            entries = "\n".join(_entry(f"gdln_jax.{name}") for name in own)
+            pages[f"api/{slug}.md"] = f"# {title}\n\n{entries}"
+        overview += [f"## {title}", "", "| | |", "|---|---|"]
+        for name in names:
+            place = f"{name}.md" if name in apart else f"{slug}.md#gdln_jax.{name}"
+            overview.append(f"| [`{name}`]({place}) | {summary(name)} |")
+            if name in apart:
+                entries = "\n".join(_entry(f"gdln_jax.{name}.{member}") for member in members(name))
+                pages[f"api/{name}.md"] = (
+                    f"# `gdln.{name}`\n\n::: gdln_jax.{name}\n"
+                    f"    options: {{members: false, show_root_heading: false}}\n\n{entries}"
+                )
+        overview.append("")
+    pages["api/index.md"] = "\n".join(overview)
     return pages
+
+
+def _entry(name: str) -> str:
+    """A public name with its documentation, and an example of its use, which tests run."""
+    public = name.removeprefix("gdln_jax.")
+    # `relu.discover_gates` is `discover_gates`.
+    example = examples().get(public) or examples().get(public.rpartition(".")[2])
+    return f"::: {name}\n" + (f"\n{example}\n" if example else "")
+
+
+@functools.cache
+def examples() -> dict[str, str]:
+    """Public name -> Markdown of an example.
+
+    Those of `docs/examples/`, a section for each name; for other names the shortest statement on a
+    page or in a notebook that uses it, with a link.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    for path, block in _code_of_pages():
+        try:
+            statements = ast.parse(block).body
+        except SyntaxError:  # a command of IPython
+            continue
+        for statement in statements:
+            code = ast.get_source_segment(block, statement) or ""
+            if isinstance(statement, ast.Import | ast.ImportFrom) or code.count("\n") > _LONG:
+                continue
+            for name in {_public(node) for node in ast.walk(statement)} - {""}:
+                if name not in found or len(code) < found[name][0]:
+                    text = f"Example, from [{path}](../{path}):\n\n```python\n{code}\n```"
+                    found[name] = len(code), text
+    own = {}
+    for path in sorted((DOCS / "examples").glob("*.md")):
+        for section in path.read_text("utf-8").split("\n## ")[1:]:
+            name, _, text = section.partition("\n")
+            text = text.rstrip().replace("![](", "![the picture](../examples/")
+            own[name] = f"Example:\n{text}"
+    return {name: text for name, (_, text) in found.items()} | own
+
+
+def _code_of_pages() -> Iterator[tuple[str, str]]:
+    """Pages and notebooks with each of their blocks of code."""
+    for path in sorted(DOCS.glob("*.md")):
+        for block in re.findall(r"^```python\n(.*?)^```$", path.read_text("utf-8"), _BLOCKS):
+            yield path.name, block
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb"), key=_number):
+        for cell in json.loads(path.read_text("utf-8"))["cells"]:
+            if cell["cell_type"] == "code":
+                code = re.sub(r"^%.*$", "", "".join(cell["source"]), flags=re.MULTILINE)
+                yield f"notebooks/{path.stem}.md", code
+
+
+def _public(node: ast.AST) -> str:
+    """`exact.linear_mode` for `gdln.exact.linear_mode` or `exact.linear_mode`; '' for others."""
+    if not isinstance(node, ast.Attribute):
+        return ""
+    chain = ast.unparse(node).split(".")
+    if chain[0] == "gdln":
+        return ".".join(chain[1:])
+    return ".".join(chain) if chain[0] in namespaces() and len(chain) == 2 else ""
+
+
+def summary(name: str) -> str:
+    """The first sentence of the documentation of a name of `gdln_jax/__init__.pyi`."""
+    module = top_level()[name]
+    path = _source(name) if module == name else None
+    text = ast.get_docstring(_parsed(path)) or "" if path else _docstring(module, name)
+    first = re.split(r"\n\n|(?<!Eq)[.:](?:\s|$)", text, maxsplit=1)[0].replace("\n", " ")
+    return first.replace(r"\|", r"\Vert ").replace("|", "&#124;")
+
+
+def _docstring(module: str, name: str) -> str:
+    """Documentation of a name where it is defined, over modules that hand it on."""
+    path = _source(module.replace(".", "/"))
+    assert path is not None, module
+    body = _parsed(path).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
+            if text := ast.get_docstring(node):  # overloads have none
+                return text
+        elif isinstance(node, ast.ImportFrom) and any(a.name == name for a in node.names):
+            return _docstring((node.module or "").removeprefix("gdln_jax."), name)
+        elif (
+            isinstance(node, ast.Assign | ast.AnnAssign)
+            and ast.unparse(node).startswith((f"{name} =", f"{name}:"))
+            and isinstance(after, ast.Expr)
+        ):
+            return str(ast.literal_eval(after.value))
+    return ""
 
 
 @functools.cache
@@ -97,7 +213,7 @@ def _source(name: str) -> Path | None:
 def notebook_pages() -> dict[str, str]:
     """Path -> Markdown of every notebook, with the outputs that it holds."""
     return {
-        f"notebooks/{path.stem}.md": "\n\n".join(_cells(json.loads(path.read_text("utf-8"))))
+        f"notebooks/{path.stem}.md": "\n\n".join(_cells(json.loads(path.read_text("utf-8")), path))
         for path in sorted((ROOT / "notebooks").glob("*.ipynb"), key=_number)
     }
 
@@ -106,16 +222,29 @@ def _number(notebook: Path) -> int:
     return int(notebook.stem.partition("_")[0])
 
 
-def _cells(notebook: dict[str, Any]) -> Iterator[str]:
-    for cell in notebook["cells"]:
+def _cells(notebook: dict[str, Any], path: Path) -> Iterator[str]:
+    for number, cell in enumerate(notebook["cells"]):
         text = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
+            if cell["id"].startswith("exercise-") or "## Exercises" in text:
+                text = re.sub(r"^(\d+)\. ", r"**\1.** ", text, flags=re.MULTILINE)
             # On the site pages lie one level higher, and notebooks are pages.
             yield re.sub(r"\]\((\w+)\.ipynb\)", r"](\1.md)", text.replace("](../docs/", "](../"))
+            if number == 0:
+                yield f"[Download this notebook]({path.name}) · [how to open it](../notebooks.md)"
+        elif "solution" in cell["metadata"].get("tags", ()):
+            title, _, code = text.partition("\n")
+            summary = f"<summary>{title.removeprefix('# @title ')}</summary>"
+            shown = [f"```python\n{code}\n```", *_outputs(cell)]
+            yield "\n\n".join([f"<details markdown>{summary}", *shown, "</details>"])
         elif text.strip():
             yield f"```python\n{text}\n```"
-            for output in cell["outputs"]:
-                yield from _output(output)
+            yield from _outputs(cell)
+
+
+def _outputs(cell: dict[str, Any]) -> Iterator[str]:
+    for output in cell["outputs"]:
+        yield from _output(output)
 
 
 def _output(output: dict[str, Any]) -> Iterator[str]:
@@ -136,7 +265,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     version = ast.literal_eval(_parsed(PACKAGE / "_version.py").body[-1].value)
     config.site_name = f"gdln_jax {version}"
     config.copyright = f"gdln_jax {version}, Apache-2.0"
-    generated = {"notebooks/": notebook_pages(), "api/": api_pages()}
+    generated = {"notebooks/": ["notebooks.md", *notebook_pages()], "api/": api_pages()}
     config.nav = [
         {title: list(generated[value])} if str(value) in generated else {title: value}
         for entry in config.nav or ()
@@ -149,6 +278,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages, and the files of the repository that are pages as they are."""
     pages = {**api_pages(), **notebook_pages()}
     pages["changelog.md"] = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        pages[f"notebooks/{path.name}"] = path.read_text("utf-8")
     for path, content in pages.items():
         files.append(File.generated(config, path, content=content))
     return files
