@@ -380,8 +380,8 @@ def test_every_public_name_is_in_the_reference(pages):
                 assert f"gdln_jax.{space}.{name}" in listed, f"{space}.{name}"
 
 
-# Parts of figures, whose pictures are those of others; and fits that take minutes.
-NO_PICTURE = {"check_text", "style", "figure", "explanation", "panels"}
+# Settings, and figures with pages of their own; and fits that take minutes.
+NO_PICTURE = {"check_text", "style", "figure", "explanation", "explore"}
 NO_EXAMPLE = {"relu.fit_scales"}
 
 

@@ -180,7 +180,7 @@ def summary(name: str) -> str:
 
 
 def _docstring(module: str, name: str) -> str:
-    """Documentation of a name where it is defined, over modules that hand it on."""
+    """Documentation of a name where it is defined, over modules that re-export it."""
     path = _source(module.replace(".", "/"))
     assert path is not None, module
     body = _parsed(path).body
