@@ -40,6 +40,7 @@ def test_one_wrong_sign_doubles_the_time():
 PRODUCTS = np.array([0.0001, 0.01, 0.3, 0.9, 0.999, 1.0, 1.2])
 
 
+@pytest.mark.slow  # compiles four programs
 def test_the_balanced_chain_is_chain_mode_time():
     """On both sides of the start, up to the limit and beyond, also from above."""
     for b0 in (0.2, 1.1):
@@ -79,6 +80,7 @@ def test_a_product_that_cannot_turn_is_never_learned():
     assert 0 < float(exact.chain_time(-0.1, 1.3, 0.7, stuck)) < 10
 
 
+@pytest.mark.slow  # compiles derivatives
 def test_derivatives_by_every_argument():
 
     def time(x):

@@ -13,6 +13,7 @@ def result():
     return quick("saddles")
 
 
+@pytest.mark.slow  # a run of 17 s
 def test_all_checks_pass_and_the_picture_can_be_read(result):
     check_sound(result)
     assert len(result.checks) == 8
@@ -32,6 +33,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow  # needs that run
 def test_every_check_can_fail(result):
     seen = set()
     for name, (changes, expected) in CHANGES.items():

@@ -47,6 +47,7 @@ def times(late):
     return lambda s, c: staircase.times(EPS, strengths={A: s[0], B: s[1]}, c=start(system, c))
 
 
+@pytest.mark.slow  # compiles derivatives
 def test_late_fusion_by_strengths_and_start(late):
     """The orbit to the first plateau, and what is carried along it, move with the strengths."""
     _, staircase = late
@@ -113,6 +114,7 @@ def test_what_times_refuses(late):
         gdln.Staircase(staircase.events, staircase.end).times(EPS, c=1.0)
 
 
+@pytest.mark.slow  # compiles a system
 def test_an_event_that_products_have_started_has_no_derivative():
     """B starts at (1, -1): the product of a longer path moves it off that line."""
     routes = [["xA", "hA", "y1"], ["xB", "h", "y1"], ["xB", "h", "g", "y2"]]

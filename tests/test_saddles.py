@@ -163,6 +163,7 @@ def test_a_deep_flip_starts_from_where_the_first_stage_left_it():
     np.testing.assert_allclose((times[1] - times[0]) * 0.003, 12.8114772, rtol=2e-3)
 
 
+@pytest.mark.slow  # compiles a system
 def test_early_fusion_is_one_event():
     (event,) = saddles(fusion((1, 0.6), 0.3, 2, 1), (1, 0.8, 0.9)).events
     np.testing.assert_allclose(event.theta, 0.8574929257, rtol=1e-9)
@@ -195,6 +196,7 @@ def test_events_can_be_cut_off(late):
     assert cut.end == ("stopped after 1 events",)
 
 
+@pytest.mark.slow  # compiles two systems
 def test_modes_that_do_not_meet_are_merged_by_time():
     """Two modes of one chain, and both forms of the equations: classes and edges."""
     graph = gdln.Graph({"x": 2, "h": 2, "y": 2}, [("x", "h"), ("h", "y")])
@@ -222,6 +224,7 @@ def test_near_and_slow_events_have_flags():
     assert saddles(system, LATE, near=1e-4).flags == ()
 
 
+@pytest.mark.slow  # compiles a system
 @pytest.mark.parametrize("s", [1.0, 0.9])
 def test_a_resonance_has_a_flag(s):
     """h->g starts at 0. Growing g->y2 and decaying B force it at the sum of rates, s - 1."""
@@ -263,6 +266,7 @@ def test_simultaneous_events_are_refused():
     np.testing.assert_allclose(lead(small, 1e-3), lead(small, 1e-5), atol=0.2)
 
 
+@pytest.mark.slow  # a flow at two scales
 def test_driven_events_are_refused():
     """(1, -1) has no part in what grows, but the product of a longer path has: at 2 ln(1/eps)."""
     system = Paths([["x", "h", "y1"], ["x", "h", "g", "y2"]], [[1], [0.5]], [[1]])
@@ -370,6 +374,7 @@ attempts = [
 """)
 
 
+@pytest.mark.slow  # reduces a task
 def test_a_start_that_breaks_ties_is_refused():
     task = tasks.semantic_contexts(3, residual=True, width=8, num_items=4)
     reduction = gdln.reduce(task.graph, task.data)
