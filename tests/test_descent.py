@@ -403,6 +403,7 @@ class TestOptimisers:
 class TestResume:
     ADAM = optax.adam(0.01)
 
+    @pytest.mark.slow
     def test_two_halves_are_the_whole(self, plain_python):
         # As users compile: the tests' flags let programs of other lengths differ in the last bit.
         run = plain_python(
