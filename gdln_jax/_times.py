@@ -24,7 +24,6 @@ from gdln_jax._ode import (
     Solver,
     check_increasing,
     cross,
-    root_finder,
     settings,
     smallest_scale,
 )
@@ -157,7 +156,11 @@ def until_learned(
     def condition(t: Array, y: PyTree, args: PyTree, **_: object) -> Scalar:
         return (jnp.max(remaining(t, y, args)) - level).astype(float)
 
-    return diffrax.Event(condition, root_finder(jnp.result_type(float)), direction=False)
+    # The condition falls through 0, and so does, at the end of a run, the placeholder that diffrax
+    # puts where no event happened (`flip` says so). A tolerance of 1e-8 would fail in float32.
+    eps = float(jnp.finfo(jnp.result_type(float)).eps)
+    finder = optx.Bisection(rtol=8 * eps, atol=eps**0.5, flip=True)
+    return diffrax.Event(condition, finder, direction=False)
 
 
 def unlearned(a: ArrayLike, s: ArrayLike, d: ArrayLike) -> Float[Array, "..."]:

@@ -18,7 +18,6 @@ from gdln_jax._ode.equations import known_array as known_array
 from gdln_jax._ode.equations import locate as locate
 from gdln_jax._ode.equations import loss_reported as loss_reported
 from gdln_jax._ode.equations import padded as padded
-from gdln_jax._ode.equations import root_finder as root_finder
 from gdln_jax._ode.equations import settings as settings
 from gdln_jax._ode.equations import smallest_entry as smallest_entry
 from gdln_jax._ode.equations import smallest_scale as smallest_scale

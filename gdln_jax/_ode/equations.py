@@ -5,7 +5,6 @@ share what is here. docs/tolerances.md lists the defaults.
 """
 
 import functools
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,7 +13,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix as optx
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PyTree
 from typing_extensions import TypeAliasType
@@ -368,7 +366,7 @@ def locate(
     """Find when `measure(t, y, args)` first crosses `level`, in either direction.
 
     Returns the time, whether the level was crossed, and whether the solver gave up before. Without
-    derivatives: none may pass through the interpolant on which the time is found.
+    derivatives, which `cross` has.
     """
     # Closed-over parameters become leaves, so that they too can be cut off.
     velocity = eqx.filter_closure_convert(velocity, t0, y0, args)
@@ -447,16 +445,6 @@ def _to_level(
         settings.controller(y0, scale),
         gap=Gap(measure, level),
     )
-
-
-def root_finder(dtype: DTypeLike) -> optx.Bisection:
-    """What locates an event whose condition falls through 0.
-
-    So does, at the end of a run, the placeholder that diffrax puts where no event happened (`flip`
-    says so). The tolerance follows the dtype: 1e-8 fails in float32.
-    """
-    eps = float(jnp.finfo(dtype).eps)
-    return optx.Bisection(rtol=8 * eps, atol=math.sqrt(eps), flip=True)
 
 
 def _until(there: Array, leaf: Array) -> Array:
