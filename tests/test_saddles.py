@@ -7,6 +7,7 @@ why.
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 from saddle_systems import Paths, chain, fusion, gated
@@ -119,6 +120,63 @@ def test_the_case_whose_sign_flips():
     times = [flow_times(system, LATE, staircase, eps) for eps in (1e-4, 1e-6)]
     slopes = (times[1] - times[0]) / np.log(100)
     np.testing.assert_allclose(slopes[1] / slopes[0], 3.6, rtol=1e-6)
+
+
+def modalities(eps, cross, step, end):
+    """Times of half drops of two modalities from `eps` LATE, by Runge-Kutta in the type of `eps`.
+
+    Strengths 1 and 0.3, variances 1, covariance `cross`; numbers of any kind that has + and *. A
+    drop that is not half done by the time `end` is at infinity.
+    """
+    one = eps / eps
+    s_b = 3 * one / 10
+
+    def velocity(b):
+        a, c = b[0] * b[1], b[2] * b[3]
+        r, q = one - a - cross * c, s_b - cross * a - c
+        return [r * b[1], r * b[0], q * b[3], q * b[2]]
+
+    def stepped(b, h):
+        k1 = velocity(b)
+        k2 = velocity([x + h / 2 * k for x, k in zip(b, k1, strict=True)])
+        k3 = velocity([x + h / 2 * k for x, k in zip(b, k2, strict=True)])
+        k4 = velocity([x + h * k for x, k in zip(b, k3, strict=True)])
+        slopes = zip(b, k1, k2, k3, k4, strict=True)
+        return [x + h / 6 * (p + 2 * q + 2 * r + s) for x, p, q, r, s in slopes]
+
+    def loss(b):
+        a, c = b[0] * b[1], b[2] * b[3]
+        return a * a / 2 + c * c / 2 + cross * a * c - a - s_b * c
+
+    best = (one + s_b * s_b - 2 * cross * s_b) / (1 - cross * cross)
+    b, t, times = [eps * one * int(10 * x) / 10 for x in LATE], 0.0, []
+    for level in (-one / 4, -one / 4 - best / 4):
+        while loss(after := stepped(b, step)) > level and t < end:
+            b, t = after, t + step
+        if t >= end:
+            return np.array([*times, np.inf])
+        before, behind = 0.0, step
+        for _ in range(40):
+            middle = (before + behind) / 2
+            before, behind = (
+                (middle, behind) if loss(stepped(b, middle)) > level else (before, middle)
+            )
+        times.append(t + behind)
+    return np.array(times)
+
+
+@pytest.mark.slow  # thousands of steps with 40 digits
+def test_a_flow_of_many_digits_where_double_precision_sees_its_rounding():
+    """B's next direction falls to 1e-24 of its last one: with 16 digits rounding replaces it."""
+    staircase = saddles(fusion((1, 0.3), 0.8), LATE)
+    predicted = staircase.times(1e-40)
+    with mpmath.workdps(40):
+        eps, cross = mpmath.mpf(10) ** -40, mpmath.mpf(8) / 10
+        exact_times = modalities(eps, cross, 0.05, 400.0)
+    np.testing.assert_allclose(predicted, exact_times, rtol=0, atol=1e-4)
+    rounded = modalities(1e-40, 0.8, 0.05, 400.0)
+    assert abs(rounded[0] - predicted[0]) < 1e-4
+    assert np.isinf(rounded[1])
 
 
 def test_a_balanced_start_with_a_flipped_sign_is_never_learned():
