@@ -98,6 +98,7 @@ def test_what_chains_refuse():
     with pytest.raises(ValueError, match="sizes is"):
         exact.chain_blow_up(1.0, np.ones(3), sizes=[1, 0, 1])
     assert np.isnan(exact.chain_time(0.5, 1.0, -1.0, np.ones(3) / 10))
+    assert np.isnan(exact.chain_time(np.nan, 1.0, 1.0, np.ones(3) / 10))
 
 
 LATE = np.array([[1, 0.9], [0.8, 1.1]])

@@ -425,6 +425,7 @@ found = gdln.Staircase((), ())
 reduction = gdln.reduce(graph, gdln.GatedData({"x": [[1.0]]}, {"y": [[2.0]]}))
 attempts = [
     (lambda: gdln.saddles(graph, 1.0), "this is a Graph: make one, gdln.reduce"),
+    (lambda: gdln.saddles(reduction, 1.0, quotient="no"), "quotient is 'no'; pass True to merge"),
     (lambda: plot.staircase(reduction, 0.1), "staircase is a Reduction; make one, gdln.saddles"),
     (lambda: found.times("a"), "eps is 'a'; it must be above 0 and finite"),
     (lambda: found.times(float("inf")), "eps is inf; it must be above 0 and finite"),

@@ -56,6 +56,8 @@ def saddles(
 
     Cost: per event some 500 gradients and Hessians of a block of n variables, and O(n^3) each.
     """
+    if not isinstance(quotient, bool):
+        raise ValueError(f"quotient is {quotient!r}; pass True to merge equal edges, or False.")
     land, start = _landscape(reduction, c, quotient=quotient)
     check_positive(near, "near")
     check_positive(tol, "tol")

@@ -137,7 +137,7 @@ def chain_time(
         Time in the units of `tau`, of the broadcast shape of product, s, d, tau and b0 without its
         last axis. Negative where the product was passed before t = 0, inf where it is never
         reached, as where two smallest strengths are equal in size and the product has the wrong
-        sign. NaN for d below 0.
+        sign. NaN for d below 0 and for arguments that are NaN.
 
     Raises:
         ValueError: multiplicities or sizes that do not fit, or are not above 0.
@@ -193,7 +193,8 @@ def _chain_time(form: _Form, product: Array, s: Array, d: Array, tau: Array, *b:
     time = chain.time(far[1], far[0], s, d, linear)
     time += chain.time(close[1], close[0], s, d, logarithmic)
     time = jnp.where(product == start, 0.0, jnp.where(reached, tau * time, jnp.inf))
-    return jnp.where(d >= 0, time, jnp.nan)
+    known = (d >= 0) & ~jnp.isnan(product + s + tau + sum(b))
+    return jnp.where(known, time, jnp.nan)
 
 
 def chain_blow_up(
