@@ -283,7 +283,7 @@ bad = [
     ({"optimizer": optax.sgd(0.1), "steps": 2, "batch_size": 1}, "batch_size needs key"),
     ({"optimizer": optax.sgd(0.1), "steps": 2, "resume": network}, "resume is GatedNetwork, w"),
     ({"optimizer": optax.multi_transform({"all": optax.sgd(0.1)}, labels), "steps": 2},
-     "hand them over as a function, lambda _: labels"),
+     "pass them as a function, lambda _: labels"),
 ]
 attempts = [
     (lambda named=named: train(network, data, **named), words)

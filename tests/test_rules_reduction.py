@@ -518,7 +518,7 @@ r = gdln.reduce(graph, gdln.GatedData({"x": np.eye(2)}, {"y": np.eye(2)}))
 attempts = [
     (lambda: r.quotient(0.3, rule=optax.sgd(0.1)), "reads the rates of a rule"),
     (lambda: r.max_step(0.3, optax.sgd(0.1)), "an optimiser of optax is a pair of functions"),
-    (lambda: r.max_step(0.3, rules.per_matrix(optax.lars(0.1))), "of per_matrix"),
+    (lambda: r.max_step(0.3, rules.per_matrix(optax.lars(0.1))), "of rules.per_matrix"),
     (lambda: r.train(0.3, rule=0.1, steps=3), "rule is 0.1; pass an optax optimiser"),
     (lambda: r.train(0.3, rule=rules.sgd(0.1), steps=0), "steps is 0"),
     (lambda: r.train(0.3, rule=rules.sgd(0.1), steps=3, resume=3), "without the state"),

@@ -210,7 +210,7 @@ def test_a_store_of_an_older_form_is_refused_with_what_reads_it(tmp_path):
     layout = json.loads((tmp_path / "layout.json").read_text())
     layout.pop("format")
     (tmp_path / "layout.json").write_text(json.dumps(layout))
-    with pytest.raises(gdln.SweepStoreError, match=r"by gdln_jax \S+\. Go on with that version"):
+    with pytest.raises(gdln.SweepStoreError, match=r"by gdln_jax \S+\. Continue with that version"):
         run(tmp_path)
 
 

@@ -261,7 +261,7 @@ class _Loop:
             after,
             y=jnp.where(kept, after.y, now.y),
             solver=_where(kept, after.solver, now.solver),
-            index=now.index + landed,
+            index=now.index + landed.astype(now.index.dtype),
             saved=jax.tree.map(write, seen, saved),
             shown=_reported(self.report, now.shown, after.t - self.t0, self.ts[-1] - self.t0),
         )
@@ -297,7 +297,7 @@ class _Loop:
             jumped=None if now.jumped is None else jumped,
             sound=fine,
             steps=now.steps + 1,
-            kept=now.kept + kept,
+            kept=now.kept + jnp.asarray(kept).astype(now.kept.dtype),
         )
         # A step of no length, to look at the start, says nothing of the size of the next.
         rest = dataclasses.replace(now, solver=inner, steps=now.steps + 1, kept=now.kept + 1)

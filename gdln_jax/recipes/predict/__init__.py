@@ -29,13 +29,9 @@ class Options(RecipeOptions):
     seed: int = option(0, "seed of the first network")
     stds: tuple[float, ...] = option((1e-8, 1e-12), "two scales of weights", above=0, below=1)
     learning_rate: float = option(0.02, "step of descent on the mean loss; tau = 1", above=0)
-    deltas: tuple[float, ...] = option(
-        (0.78, 0.82, 0.86, 0.95), "margins of rival gates", empty=True
-    )
+    deltas: tuple[float, ...] = option((0.78, 0.82, 0.86, 0.95), "rival margins", empty=True)
     crossing_units: int = option(1500, "units of the flows that say where shares cross", least=1)
-    imitated: tuple[str, ...] = option(
-        tuple(IMITATED), "tasks that gated networks imitate", empty=True
-    )
+    imitated: tuple[str, ...] = option(tuple(IMITATED), "tasks to imitate", empty=True)
 
     def validate(self) -> None:
         """Refuse unknown tasks, and scales that do not decrease."""

@@ -71,10 +71,7 @@ class Modes:
         return np.asarray(self.half_trace + 0.5 * np.sum(change / self.d, axis=-1))
 
     def flow(self, t: ArrayLike, b1: ArrayLike, b2: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Return B1(t), B2(t) (..., time, mode) by N Eq. 15 from B1(0), B2(0), which broadcast.
-
-        B1 follows from M B1^2 - B2^2 = C (E8).
-        """
+        """Return B1(t), B2(t) (..., time, mode) by N Eq. 15 and E8; B1(0), B2(0) broadcast."""
         m, time = float(self.num_domains), np.asarray(t, float)[..., None]
         time, s, d, b1, b2 = np.broadcast_arrays(time, self.s, self.d, b1, b2)
         c = m * b1**2 - b2**2
