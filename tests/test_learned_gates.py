@@ -12,6 +12,7 @@ import optax
 import pytest
 import xarray as xr
 from jaxtyping import ArrayLike
+from recipe_runs import optimised
 from test_docs import run as run_page
 
 import gdln_jax as gdln
@@ -403,7 +404,9 @@ class TestRecovery:
         assert np.ptp(times) < 0.01 * times.min()  # the same, whichever pathway it is
 
     def test_the_double_contexts_of_all_subsets(self):
-        found = simulate.recovered("contexts", jax.random.key(12), 12)
+        # Not optimised, the older emitters of jaxlib 0.10 turn one of these 1,200 values into NaN.
+        with optimised():
+            found = simulate.recovered("contexts", jax.random.key(12), 12)
         success = simulate.doubles(xr.DataArray(found["learned_contexts"][1]))
         times = np.asarray(found["learned_contexts_time"][1])
         assert success[np.nanargmin(times)]
