@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,37 @@ def test_the_table_names_what_exists():
                 importlib.import_module(name)
             except ModuleNotFoundError:
                 getattr(importlib.import_module(head), last)
+
+
+LIBRARIES = {
+    "optax": "deepmind2020jax",
+    "optimistix": "rader2024optimistix",
+    "ruptures": "truong2020selective",
+    "scipy": "virtanen2020scipy",
+    "sklearn": "pedregosa2011scikit",
+}
+# They hand on what they are given, and results name it.
+ON = ("gdln_jax._ode", "gdln_jax._reduction.", "gdln_jax._train", "gdln_jax._width")
+
+
+def test_what_a_module_imports_is_cited_by_what_it_offers():
+    spaces = [gdln, *(getattr(gdln, n) for n in dir(gdln) if inspect.ismodule(getattr(gdln, n)))]
+    offered = {}
+    for one in (getattr(space, name) for space in spaces for name in dir(space)):
+        name = getattr(one, "__module__", "") or ""
+        if name.startswith("gdln_jax.") and not name.startswith(ON):
+            offered.setdefault(name, []).append(one)
+    offered |= {f"gdln_jax.recipes.{one.name}": [one] for one in recipes.CATALOGUE.values()}
+    seen = set()
+    for name, ones in offered.items():
+        path = ROOT.joinpath(*name.replace("-", "_").split("."))
+        for file in path.glob("*.py") if path.is_dir() else [path.with_suffix(".py")]:
+            text = file.read_text(encoding="utf-8")
+            found = set(re.findall(r"^ *(?:from|import) (\w+)", text, re.MULTILINE))
+            needed = {LIBRARIES[library] for library in found & set(LIBRARIES)}
+            assert not needed or needed <= set().union(*map(keys, ones)), file
+            seen |= needed
+    assert seen == set(LIBRARIES.values())
 
 
 def plain(title):
