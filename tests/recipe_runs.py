@@ -1,7 +1,7 @@
 """Quick runs of recipes, each made once, and what becomes of them when their data are changed."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -12,6 +12,12 @@ from matplotlib.figure import Figure
 from gdln_jax import recipes
 from gdln_jax.recipes import Result
 
+# Recipes of thousands of steps, which take longer than LLVM's optimisation. Half the CPU time goes
+# in `claims`, `depth`, `contexts` and `images`, a third in `gates`, a tenth in the others.
+LONG = {
+    *("claims", "contexts", "depth", "gates", "images", "learned-gates", "more-contexts"),
+    "routing",
+}
 # Endings of the files that the command writes for a recipe, sorted.
 WRITTEN = [".json", ".md", ".nc", ".pdf", ".png", ".txt"]
 
@@ -29,7 +35,8 @@ def optimised() -> Iterator[None]:
 @cache
 def quick(name: str, **values: Any) -> Result:
     """The result of a recipe in its short setting."""
-    return recipes.reproduce(name, quick=True, **values)
+    with optimised() if name in LONG else nullcontext():
+        return recipes.reproduce(name, quick=True, **values)
 
 
 def failed(result: Result, **changes: Any) -> set[str]:

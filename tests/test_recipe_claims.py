@@ -6,7 +6,7 @@ Known facts: theory#races, the values of tests/reference.json, Barrett and Dheri
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from recipe_runs import check_sound, failed, optimised, quick
+from recipe_runs import check_sound, failed, quick
 
 from gdln_jax import race
 from gdln_jax.recipes import OptionError, Recipe, load, reproduce
@@ -25,8 +25,7 @@ VERDICTS = dict.fromkeys(dict.fromkeys(row[1] for row in ROWS), "holds under con
 @pytest.fixture(scope="module")
 def result():
     """All experiments at the quick size, with fewer networks and shorter training of ReLU ones."""
-    with optimised():  # races of four layers are long: half the time in all
-        return quick("claims", seeds=3, relu_seeds=2, relu_steps=2500, grid=11)
+    return quick("claims", seeds=3, relu_seeds=2, relu_steps=2500, grid=11)
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """H Fig. 3-4: the quick size passes, and every check fails when what it watches is wrong."""
 
 import pytest
-from recipe_runs import check_sound, failed, optimised, quick
+from recipe_runs import check_sound, failed, quick
 
 from gdln_jax.recipes import OptionError, reproduce, with_values
 from gdln_jax.recipes.contexts import CRITERIA, RECIPE, simulate
@@ -11,8 +11,7 @@ REFERENCES = {"initial_loss", "additive_loss", "singular", "commutator"}  # of t
 
 @pytest.fixture(scope="module")
 def result():
-    with optimised():  # 8,000 steps
-        return quick("contexts")
+    return quick("contexts")
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from recipe_parts import context_runs as cx
-from recipe_runs import check_sound, failed, optimised, quick
+from recipe_runs import check_sound, failed, quick
 
 from gdln_jax.recipes import OptionError, reproduce
 from gdln_jax.recipes.depth import CRITERIA, simulate
@@ -12,8 +12,7 @@ from gdln_jax.recipes.depth import CRITERIA, simulate
 @pytest.fixture(scope="module")
 def result():
     # Larger steps than H's, which move the curves by less than a seed does.
-    with optimised():
-        return quick("depth", learning_rate=2e-3, steps=15_000)
+    return quick("depth", learning_rate=2e-3, steps=15_000)
 
 
 @pytest.mark.slow
