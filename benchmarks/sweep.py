@@ -1,11 +1,12 @@
 """Runs per second against the number of runs in a sweep: `python -m benchmarks.sweep [LARGEST]`.
 
 A run is 50 steps of full-batch gradient descent on the routing network of N Fig. 4 (M = 7, K = 4,
-N_h = 64), float32. For 1 to 1024 runs in one program on the first device: the time without
-compiling, runs per second, what the compiler says the program holds in memory (and the peak that
-the device reports, where it does), and the floating-point rate as a share of that of one large
-matrix product on the same device. Operations are the compiler's count for one gradient (the body
-of the loop over steps is counted once) times the steps. Printed last: where it saturates.
+N_h = 64), float32. For 1 to 1024 runs as `gdln.sweep` computes them: the time without compiling,
+runs per second, how many runs are one batch and how many batches run at once (on a CPU), what the
+compiler says a batch holds in memory (and the peak that the device reports, where it does), and
+the floating-point rate as a share of that of one large matrix product on the same device.
+Operations are the compiler's count for one gradient (the body of the loop over steps is counted
+once) times the steps. Printed last: where it saturates.
 """
 
 import sys
@@ -21,8 +22,9 @@ import numpy as np  # noqa: E402
 import optax  # noqa: E402
 
 import gdln_jax as gdln  # noqa: E402
-from gdln_jax._sweep._axes import Grid, read_axes  # noqa: E402
-from gdln_jax._sweep._program import Program  # noqa: E402
+from gdln_jax._sweep._axes import read_axes  # noqa: E402
+from gdln_jax._sweep._processes import default_mesh  # noqa: E402
+from gdln_jax._sweep._run import Maker, Run  # noqa: E402
 
 STEPS, LARGEST = 50, 1024
 TASK = gdln.tasks.routing(7, 4)
@@ -46,7 +48,7 @@ def run(key, seed):
 def flops_per_run():
     net = network(jax.random.key(0))
     packed = net.prepare(TASK.data)
-    lowered = eqx.filter_jit(eqx.filter_grad(gdln.mse)).lower(net, packed)
+    lowered = eqx.filter_jit(eqx.filter_grad(gdln.mse)).lower(net, packed)  # type: ignore[attr-defined]
     cost = lowered.compile().compiled.cost_analysis() or {}
     return STEPS * float(cost.get("flops", 0.0))
 
@@ -74,21 +76,22 @@ def main(largest=LARGEST):
     rate, flops = device_rate(), flops_per_run()
     print(f"{device.device_kind}, {rate / 1e9:.0f} GFLOP/s in a product of 2048 x 2048")
     print(f"{flops / 1e6:.0f} MFLOP per run of {STEPS} steps\n")
-    print("| runs | time (s) | runs/s | program (MB) | peak (MB) | share of flop rate |")
-    print("|---|---|---|---|---|---|")
+    print("| runs | time (s) | runs/s | batch x at once | batch (MB) | peak (MB) | share of rate |")
+    print("|---|---|---|---|---|---|---|")
     counts = [4**k for k in range(12) if 4**k <= largest]
     speeds = []
     for count in counts:
-        grid = Grid(read_axes({"seed": np.arange(count)}), frozenset(), ("seed",))
-        program = Program(run, grid, 0, jax.random.key(0), count, None)
-        numbers = grid.groups[0]
-        took = seconds(lambda: program(numbers), repeats=3 if count < 256 else 1)  # noqa: B023
+        axes = read_axes({"seed": np.arange(count)})
+        asked = Run(run, axes, jax.random.key(0), ("seed",), ())
+        program = Maker(asked, 0, default_mesh()).first(count)
+        numbers = asked.grid.groups[0]
+        took = seconds(lambda: program(numbers), repeats=3 if count < 256 else 2)  # noqa: B023
         speeds.append(count / took)
         stats = device.memory_stats() or {}
         peak = f"{stats['peak_bytes_in_use'] / 1e6:.0f}" if "peak_bytes_in_use" in stats else "-"
         print(
-            f"| {count} | {took:.3g} | {speeds[-1]:.3g} | {program.bytes_needed() / 1e6:.3g} "
-            f"| {peak} | {speeds[-1] * flops / rate:.1%} |",
+            f"| {count} | {took:.3g} | {speeds[-1]:.3g} | {program.batch} x {program.threads} "
+            f"| {program.bytes_needed() / 1e6:.3g} | {peak} | {speeds[-1] * flops / rate:.1%} |",
             flush=True,
         )
     enough = next(n for n, speed in zip(counts, speeds, strict=True) if speed > 0.9 * max(speeds))

@@ -1,5 +1,6 @@
 """Sweeps on one device: labels, keys, static axes, compiled programs, memory, status per point."""
 
+import functools
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -266,6 +267,65 @@ def test_one_program_per_shape_and_no_other():
     assert traces == [2, 2, 3, 4]
 
 
+def trained(key, scale, seed, traces=None):
+    """A run whose step touches some 200 kB as traced: matrices (1, 100, 100)."""
+    if traces is not None:
+        traces.append("once more")
+    start = {"w": scale * jax.random.normal(key, (100, 100))}
+    run = gdln.train(
+        start, None, loss=lambda m, _: jnp.sum(jnp.sin(m["w"]) ** 2),
+        optimizer=optax.sgd(0.1), steps=3, keep_models=False,
+    )  # fmt: skip
+    return run.losses
+
+
+def test_on_a_cpu_the_batch_follows_the_shapes_and_changes_nothing(monkeypatch):
+    traces, batches, threads = [], [], set()
+    make, call = _program.Program.__init__, _program.Program.__call__
+
+    def made(self, point, batch, mesh):
+        batches.append(batch)
+        make(self, point, batch, mesh)
+
+    def called(self, numbers):
+        threads.add(self.threads)
+        return call(self, numbers)
+
+    monkeypatch.setattr(_program.Program, "__init__", made)
+    monkeypatch.setattr(_program.Program, "__call__", called)
+    monkeypatch.setattr("gdln_jax._machine.cores", lambda: 3)
+    axes = {"scale": [0.1, 1.0], "seed": range(12)}
+    fn = functools.partial(trained, traces=traces)
+    own = gdln.sweep(fn, axes, key=KEY, progress=False)
+    assert len(traces) == 2  # to see what can be traced, and for the program
+    whole = gdln.sweep(fn, axes, key=KEY, batch=24, progress=False)
+    assert len(batches) == 2
+    assert batches[1] == 24
+    assert 1 < batches[0] < 12
+    assert threads == {3, 1}
+    np.testing.assert_allclose(own["value"], whole["value"], rtol=1e-13)
+
+
+def test_batches_are_equal_parts_that_fit_the_caches():
+    each = _memory.CACHE // 7
+    assert _memory.in_cache(1024, 1, each) == 7
+    assert _memory.in_cache(8, 1, each) == 4  # not 7 and 1
+    assert _memory.in_cache(30, 2, each) == 10  # three batches of five on each device
+    assert _memory.in_cache(5, 1, 2**40) == 1
+    assert _memory.in_cache(10**6, 1, 0) == 10**6
+    x = jnp.ones(1000)
+
+    def looped(shared, own):
+        step = lambda _, h: jnp.sin(h) + shared  # noqa: E731
+        return jnp.sum(jnp.outer(own, own)) + jax.lax.fori_loop(0, 9, step, own).sum()
+
+    # A step reads h and makes its sine and the sum; what is shared does not count.
+    grid = _axes.Grid(_axes.read_axes({"seed": range(2)}), frozenset(), ("seed",))
+    point = _program.Point(lambda _, seed: looped(x, seed * x), grid, 0, KEY)
+    size = x.nbytes
+    assert 3 * size <= point.own_bytes() <= 4 * size
+
+
 # ------------------------------------------------------------------ 1: memory
 def heavy(key, seed):
     return jnp.sum(jnp.linalg.eigvalsh(jax.random.normal(key, (40, 40)))) + seed
@@ -273,11 +333,11 @@ def heavy(key, seed):
 
 def test_the_batch_follows_the_memory_that_the_program_needs():
     grid = _axes.Grid(_axes.read_axes({"seed": range(64)}), frozenset(), ("seed",))
-    made = []
+    point, made = _program.Point(heavy, grid, 0, KEY), []
 
     def make(batch):
         made.append(batch)
-        return _program.Program(heavy, grid, 0, KEY, batch, None)
+        return _program.Program(point, batch, None)
 
     whole = _memory.fitted(make, 64, 1, 2**40)
     assert whole.batch == 64
@@ -302,13 +362,14 @@ def tight(monkeypatch):
     """A device with room for two points, which the compiler's account does not know of."""
     tried, run = [], _program.Program._run
 
-    def attempt(self, numbers):
+    def attempt(self, *given):
         tried.append(self.batch)
         if self.batch > 2:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")
-        return run(self, numbers)
+        return run(self, *given)
 
     monkeypatch.setattr(_program.Program, "_run", attempt)
+    monkeypatch.setattr("gdln_jax._machine.cores", lambda: 1)  # one batch after the other
     return tried
 
 

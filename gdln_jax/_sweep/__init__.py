@@ -3,10 +3,10 @@ vmapped and sharded, and returns a labelled `xarray.Dataset`; it resumes from a 
 physics only `_status` is used, for the status codes of trajectories.
 
 Modules: `_axes` (grid and keys), `_static` (which axes fix shapes), `_spec` (what a store belongs
-to), `_fingerprint` (what fn does, as a hash), `_program` (one compiled program), `_memory` (its
-size), `_status` (what became of a point), `_store` and `_locks` (points on disk), `_run` (what a
-store lacks, and computing it chunk by chunk), `_dataset`, `_progress`, `_workers` (several
-processes), `_processes` (those of one program), `_sweep` (the function).
+to), `_fingerprint` (what fn does, as a hash), `_program` (one compiled program), `_jaxpr` (what it
+contains), `_memory` (its size), `_status` (what became of a point), `_store` and `_locks` (points
+on disk), `_run` (what a store lacks, and computing it chunk by chunk), `_dataset`, `_progress`,
+`_workers` (several processes), `_processes` (those of one program), `_sweep` (the function).
 """
 
 from gdln_jax._sweep._locks import SweepLockedError as SweepLockedError

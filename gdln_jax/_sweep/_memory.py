@@ -1,4 +1,4 @@
-"""How many points fit on a device at once: what a compiled program needs against what is there."""
+"""How many points run at once: what a program needs against the memory and the caches."""
 
 import math
 import os
@@ -12,6 +12,10 @@ from gdln_jax._sweep._program import Program
 
 # A device is ours; the memory of the host is shared with others, and results gather there too.
 DEVICE_SHARE, HOST_SHARE = 0.8, 0.25
+# What a step of one batch may touch on a core, as traced, about twice what is in use at once: the
+# second-level caches of today have 1 to 2 MB. Fixed, so that rounding does not depend on the
+# machine.
+CACHE = 2**21
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMORY = Path("/proc/meminfo")
 
@@ -51,6 +55,16 @@ def _host_memory() -> int:
     if found:
         return max(min(found), 1)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def in_cache(wanted: int, devices: int, each: int) -> int:
+    """The points of a batch, of `wanted`, whose steps stay in the caches of a CPU's cores.
+
+    `each`: bytes that a step touches of one point. Batches are of equal size, on each device as
+    many points as fit, at least one.
+    """
+    most = devices * max(1, CACHE // max(each, 1))
+    return _rounded(math.ceil(wanted / math.ceil(wanted / most)), devices)
 
 
 def fitted(make: Callable[[int], Program], wanted: int, devices: int, limit: int) -> Program:

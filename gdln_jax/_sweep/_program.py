@@ -5,23 +5,25 @@ collective inside (sharding by annotation would put an all-reduce into every sol
 that is not full is filled up with its last point, so that a group needs one compilation.
 """
 
+import functools
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from gdln_jax._sweep._axes import WORDS, Fn, Grid
+from gdln_jax._sweep._jaxpr import calls_python, depend_on_batch, step_bytes
 from gdln_jax._sweep._processes import whole
 from gdln_jax._sweep._status import RAISED, labelled
 
-# Primitives that draw random numbers, and the type of keys that vmap keeps apart.
-_DRAWING, _SAFE = {"random_bits", "random_gamma"}, "key<fry>"
+# Key, words of the points (point, WORDS) and their values (point,) by axis; in NumPy, and placed.
+_Known = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]
+_Arguments = tuple[jax.Array, jax.Array, dict[str, jax.Array]]
 
 
 @dataclass(frozen=True)
@@ -85,16 +87,15 @@ class OutOfMemoryError(RuntimeError):
     """The device could not hold a batch."""
 
 
-class Program:
-    """fn over `batch` points of the group of `number`, compiled on construction."""
+class Point:
+    """fn at a point of the group of `number`, traced once for batches of all sizes."""
 
-    def __init__(
-        self, fn: Fn, grid: Grid, number: int, key: jax.Array, batch: int, mesh: Mesh | None
-    ) -> None:
-        self.grid, self.batch = grid, batch
+    def __init__(self, fn: Fn, grid: Grid, number: int, key: jax.Array) -> None:
+        self.grid = grid
         self.key_data = np.asarray(jax.random.key_data(key))
         fixed, impl = grid.static_values(number), jax.random.key_impl(key)
 
+        @functools.partial(jax.jit, inline=True)
         def one(
             key: jax.Array, words: jax.Array, values: dict[str, jax.Array]
         ) -> tuple[dict[str, jax.Array], jax.Array]:
@@ -108,9 +109,42 @@ class Program:
             key = jax.random.wrap_key_data(key_data, impl=impl)
             return jax.vmap(one, in_axes=(None, 0, 0))(key, words, values)
 
+        self.many = many
+
+    def own_bytes(self) -> int:
+        """Bytes by which one more point adds to a step of the largest loop, see `step_bytes`."""
+        numbers = self.grid.groups.flat[:1]
+        one, two = (
+            step_bytes(jax.make_jaxpr(self.many)(*self.arguments(numbers, count)))
+            for count in (1, 2)
+        )
+        return two - one
+
+    def arguments(self, numbers: np.ndarray, batch: int) -> _Known:
+        """What `many` takes for these points, filled up to a batch."""
+        full = np.concatenate([numbers, np.repeat(numbers[-1:], batch - len(numbers))])
+        columns = self.grid.columns(full)
+        values = {
+            a.name: columns[a.name].astype(jax.dtypes.canonicalize_dtype(a.dtype))
+            for a in self.grid.traced
+        }
+        return self.key_data, self.grid.words(full), values
+
+
+class Program:
+    """fn over `batch` points of one group, compiled on construction.
+
+    `threads`: how many batches may run at once. A program whose loops are small keeps one core
+    busy.
+    """
+
+    threads = 1
+
+    def __init__(self, point: Point, batch: int, mesh: Mesh | None) -> None:
+        self.point, self.grid, self.batch = point, point.grid, batch
         self.placed: tuple[NamedSharding, NamedSharding] | None = None
         if mesh is None:
-            jitted = jax.jit(many)
+            jitted = jax.jit(point.many)
         else:
             # Automatic axes whatever the mesh was made with: explicit ones do not go through vmap.
             mesh = Mesh(mesh.devices, mesh.axis_names)
@@ -118,10 +152,11 @@ class Program:
             of_all, of_points = NamedSharding(mesh, P()), NamedSharding(mesh, split)
             self.placed = of_all, of_points
             specs = {"in_specs": (P(), split, split), "out_specs": split}
-            mapped = jax.shard_map(many, mesh=mesh, check_vma=False, **specs)
+            mapped = jax.shard_map(point.many, mesh=mesh, check_vma=False, **specs)
             jitted = jax.jit(mapped, in_shardings=(of_all, of_points, of_points))
-        traced = jitted.trace(*self._arguments(grid.groups.flat[:1]))
-        self.generators = _depend_on_batch(traced.jaxpr)
+        traced = jitted.trace(*self._arguments(self.grid.groups.flat[:1]))
+        self.generators = depend_on_batch(traced.jaxpr)
+        self.calls_python = calls_python(traced.jaxpr)
         lowered = traced.lower()
         self.shapes: Mapping[str, jax.ShapeDtypeStruct] = lowered.out_info[0]
         self.compiled = lowered.compile()
@@ -145,19 +180,35 @@ class Program:
         A batch in which fn raises fails as a whole: it is cut in two until each of its points has
         a result or an error of its own.
         """
-        waiting = [numbers[s : s + self.batch] for s in range(0, len(numbers), self.batch)]
-        done = []
-        while waiting:
-            batch = waiting.pop(0)
+        batches = [numbers[s : s + self.batch] for s in range(0, len(numbers), self.batch)]
+        # Made here: settings of JAX such as `jax.enable_x64` hold for one thread.
+        given = [self._arguments(batch) for batch in batches]
+        if self.threads == 1:
+            outcomes = list(map(self._attempt, batches, given))
+        else:
+            pool = ThreadPoolExecutor(self.threads)
             try:
-                done.append(self._run(batch))
-            except jax.errors.JaxRuntimeError as error:
-                self._check_alone(error)
-                if len(batch) == 1:
-                    done.append(Block.raised(batch, error, self.shapes))
-                else:
-                    waiting[:0] = np.array_split(batch, 2)
-        return Block.joined(done)
+                outcomes = list(pool.map(self._attempt, batches, given))
+            finally:
+                pool.shutdown(cancel_futures=True)
+        pairs = zip(batches, outcomes, strict=True)
+        return Block.joined([block for pair in pairs for block in self._settled(*pair)])
+
+    def _attempt(self, numbers: np.ndarray, arguments: _Arguments) -> Block | RuntimeError:
+        try:
+            return self._run(numbers, arguments)
+        except jax.errors.JaxRuntimeError as error:
+            self._check_alone(error)
+            return error
+
+    def _settled(self, numbers: np.ndarray, outcome: Block | RuntimeError) -> list[Block]:
+        if isinstance(outcome, Block):
+            return [outcome]
+        if len(numbers) == 1:
+            return [Block.raised(numbers, outcome, self.shapes)]
+        halves = np.array_split(numbers, 2)
+        tried = [(half, self._attempt(half, self._arguments(half))) for half in halves]
+        return [block for pair in tried for block in self._settled(*pair)]
 
     def _check_alone(self, error: Exception) -> None:
         """Raise what is no error of a single point."""
@@ -169,8 +220,8 @@ class Program:
         if jax.process_count() > 1:
             raise error  # the other processes wait in this very batch
 
-    def _run(self, numbers: np.ndarray) -> Block:
-        arrays, status = self.compiled(*self._arguments(numbers))
+    def _run(self, numbers: np.ndarray, arguments: _Arguments) -> Block:
+        arrays, status = self.compiled(*arguments)
         count = len(numbers)
         return Block(
             numbers,
@@ -179,43 +230,17 @@ class Program:
             np.full(count, "", dtype=object),
         )
 
-    def _arguments(self, numbers: np.ndarray) -> tuple:
-        """Key, words of the points and their values, for a full batch, on the devices."""
-        full = np.concatenate([numbers, np.repeat(numbers[-1:], self.batch - len(numbers))])
-        columns = self.grid.columns(full)
-        values = {
-            a.name: columns[a.name].astype(jax.dtypes.canonicalize_dtype(a.dtype))
-            for a in self.grid.traced
-        }
+    def _arguments(self, numbers: np.ndarray) -> _Arguments:
+        """What the program takes for these points, on its devices."""
+        key_data, words, values = self.point.arguments(numbers, self.batch)
         if self.placed is None:
-            return self.key_data, self.grid.words(full), values
+            return jax.device_put((key_data, words, values))
         of_all, of_points = self.placed
         return (
-            _placed(self.key_data, of_all),
-            _placed(self.grid.words(full), of_points),
+            _placed(key_data, of_all),
+            _placed(words, of_points),
             {name: _placed(value, of_points) for name, value in values.items()},
         )
-
-
-def _depend_on_batch(program: ClosedJaxpr) -> set[str]:
-    """The random generators of a program that give a point other numbers in another batch: all but
-    threefry, where they are asked for many keys at once.
-    """
-    found: set[str] = set()
-    inside: list[object] = [program]
-    while inside:
-        one = inside.pop()
-        if isinstance(one, list | tuple):
-            inside += one
-        elif isinstance(one, ClosedJaxpr):
-            inside.append(one.jaxpr)
-        elif isinstance(one, Jaxpr):
-            for equation in one.eqns:
-                inside += equation.params.values()
-                if equation.primitive.name in _DRAWING:
-                    keys: Any = equation.invars[0].aval
-                    found |= {str(keys.dtype)} if keys.ndim else set()
-    return found - {_SAFE}
 
 
 def _placed(array: np.ndarray, where: NamedSharding) -> jax.Array:

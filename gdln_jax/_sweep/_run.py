@@ -22,7 +22,7 @@ from gdln_jax._sweep import _memory, _progress
 from gdln_jax._sweep._axes import Axis, Fn, Grid
 from gdln_jax._sweep._interrupt import between_chunks
 from gdln_jax._sweep._processes import agreed, default_mesh
-from gdln_jax._sweep._program import Block, OutOfMemoryError, Program, points
+from gdln_jax._sweep._program import Block, OutOfMemoryError, Point, Program, points
 from gdln_jax._sweep._spec import Spec, make_spec
 from gdln_jax._sweep._static import check_labels, find_static, traced
 from gdln_jax._sweep._status import RESERVED
@@ -184,7 +184,7 @@ class Run:
     def _results(self, numbers: np.ndarray, chunk: int, owner: np.ndarray) -> Iterator[Block]:
         """Compile the program of points of one group, and run and keep them chunk by chunk."""
         mesh = default_mesh() if self.mesh is None else self.mesh
-        make = _Maker(self, int(numbers[0]), mesh)
+        make = Maker(self, int(numbers[0]), mesh)
         try:
             program = make.first(min(chunk, self.batch or chunk, self.grid.groups.shape[1]))
         except Exception as error:  # noqa: BLE001  whatever fn raises belongs to its points
@@ -202,7 +202,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class _Maker:
+class Maker:
     """Makes programs for the group of a point, such that a batch fits into the memory."""
 
     run: Run
@@ -214,19 +214,32 @@ class _Maker:
         """How many share a batch."""
         return 1 if self.mesh is None else int(self.mesh.devices.size)
 
+    @cached_property
+    def _point(self) -> Point:
+        return Point(self.run.fn, self.run.grid, self.number, self.run.key)
+
     def program(self, batch: int) -> Program:
         """For batches of this many points."""
-        run = self.run
-        return Program(run.fn, run.grid, self.number, run.key, batch, self.mesh)
+        return Program(self._point, batch, self.mesh)
 
     def first(self, wanted: int) -> Program:
-        """For a batch as the user asked for it, else as large as fits by the compiler's account."""
+        """For a batch as the user asked for it, else as large as fits by the compiler's account.
+
+        On a CPU no larger than the caches, and one batch at a time on each core.
+        """
         if self.run.batch is not None:
             return self.program(self.devices * math.ceil(wanted / self.devices))
         local = jax.local_devices()
         device = local[0] if self.mesh is None else self.mesh.local_devices[0]
         limit = int(agreed(np.asarray(_memory.budget(device), np.float32)))
-        return _memory.fitted(self.program, wanted, self.devices, limit)
+        on_cpu = device.platform == "cpu"
+        if on_cpu and wanted > self.devices:
+            wanted = _memory.in_cache(wanted, self.devices, self._point.own_bytes())
+        program = _memory.fitted(self.program, wanted, self.devices, limit)
+        if on_cpu and self.mesh is None and not program.calls_python:
+            at_once = limit // max(program.bytes_needed(), 1)
+            program.threads = max(1, min(_machine.cores(), at_once))
+        return program
 
     def finished(self, program: Program, numbers: np.ndarray) -> tuple[Program, Block]:
         """Run a chunk; halve a batch that nobody asked for and that does not fit after all."""
