@@ -162,10 +162,13 @@ def checked(key, x):
 
 
 def pod(folder):
-    """One of several processes of one program."""
-    from gdln_jax import _machine as _distributed
-
-    _distributed.join(heartbeat=int(os.environ.get("HEARTBEAT", "30")))
+    """One of several processes of one program, joined as docs/sweep.md says."""
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(
+        num_processes=int(os.environ["JAX_NUM_PROCESSES"]),
+        process_id=int(os.environ["JAX_PROCESS_ID"]),
+        heartbeat_timeout_seconds=int(os.environ.get("HEARTBEAT", "30")),
+    )
     assert jax.process_count() == 2
     assert len(jax.devices()) == 2
     out = run(folder / "store", batch=6)

@@ -16,11 +16,11 @@ import numpy as np
 import optax
 import pytest
 import scipy.ndimage
+from image_parts import _checkpoint, _evaluate, _step, _training
 
 import gdln_jax as gdln
 
 # The step, what training keeps of permutations, and files half-written.
-from gdln_jax.images import _checkpoint, _evaluate, _step, _training
 
 KEY = jax.random.key(3)
 

@@ -13,12 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from live_parts import FAMILIES, Setup, own, parameter_data
 
 import gdln_jax as gdln
 from gdln_jax import exact, tasks
-from gdln_jax._live import own
-from gdln_jax._live.families import FAMILIES
-from gdln_jax._live.setup import Setup, parameter_data
 
 SCRIPT = Path(gdln.__file__).parent / "_live" / "reduced.js"
 

@@ -8,8 +8,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from live_parts import RECIPES, recipe_page
 
-from gdln_jax import _live, plot
+from gdln_jax import plot
 
 # Pixels of letters that are read at arm's length.
 SMALLEST = 12
@@ -78,7 +79,7 @@ def opened(chromium, folder):
     def open_page(name, width=WIDE, state=""):
         path = folder / f"{name}.html"
         if not path.exists():
-            _live.recipe_page(name, path)
+            recipe_page(name, path)
         context = chromium.new_context(offline=True, viewport={"width": width, "height": 844})
         contexts.append(context)
         page = context.new_page()
@@ -100,7 +101,7 @@ def data(page, name, column):
     return page.evaluate(DATA.format(column), name)
 
 
-@pytest.mark.parametrize("name", _live.RECIPES)
+@pytest.mark.parametrize("name", RECIPES)
 def test_a_page_can_be_read(opened, folder, name):
     page = opened(name, NARROW)
     assert (folder / f"{name}.html").stat().st_size < 3e6
@@ -251,13 +252,13 @@ def test_without_bokeh_the_remedy_is_named(tmp_path, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "bokeh", None)
     with pytest.raises(ValueError, match=r"pip install 'gdln_jax\[live\]'"):
-        _live.recipe_page("routing", tmp_path / "page.html")
+        recipe_page("routing", tmp_path / "page.html")
 
 
 def test_the_page_of_the_docs(tmp_path, monkeypatch, capsys, command):
     """Its block runs, its file has a page, and it links to the page of each recipe."""
     text = (Path(__file__).parent.parent / "docs" / "live.md").read_text("utf-8")
-    assert re.findall(r"\(live/(\w+)\.html\)", text) == list(_live.RECIPES)
+    assert re.findall(r"\(live/(\w+)\.html\)", text) == list(RECIPES)
     monkeypatch.chdir(tmp_path)
     block = dict(re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL))
     exec(compile(block["python"], "docs/live.md", "exec"), {})

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from image_parts import _step
 from jax import export
 
 import gdln_jax as gdln
 
 # Private: the public trainer is a loop on the host around this program.
-from gdln_jax.images._step import route_table, step
 
 TS = np.linspace(0.0, 3.0, 4)
 
@@ -26,10 +26,10 @@ def _image_step() -> "Program":
     net = gdln.images.RoutedNetwork.init(
         2, 3, 2, width=3, key=jax.random.key(0), dtype=str(jnp.ones(()).dtype)
     )
-    table = route_table(np.eye(2, dtype=bool))
+    table = _step.route_table(np.eye(2, dtype=bool))
     rates = jnp.asarray(0.1), jnp.asarray(0.9), jnp.asarray(1.0)
     images, labels = jnp.ones((2, 4, 3)), jnp.zeros((2, 4), int)
-    return lambda net: step(net, net, images, labels, table, rates, "mse"), (net,)
+    return lambda net: _step.step(net, net, images, labels, table, rates, "mse"), (net,)
 
 
 Program = tuple[Callable[..., object], tuple[object, ...]]

@@ -8,13 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_reduction import compiled_solves
+from reduction_parts import classes, compiled_solves
 
 import gdln_jax as gdln
 from gdln_jax import exact, tasks
 
 # Equal values by chance at the points that are tried first.
-from gdln_jax._reduction import classes
 
 WIDTH = 5
 S = np.array([np.sqrt(185), np.sqrt(41), 3, 3]) / 4

@@ -24,6 +24,7 @@ from diagonalisable import (
     two_by_two,
 )
 from optimiser_systems import system_b
+from reduction_parts import certificate, compiled_solves
 from scipy.integrate import quad
 from scipy.stats import rankdata
 
@@ -31,7 +32,6 @@ import gdln_jax as gdln
 from gdln_jax import InexactReductionError, InexactReductionWarning, tasks
 
 # What no result shows: the share outside of a span given by hand, and how much is compiled.
-from gdln_jax._reduction import certificate, flow
 
 # Three graphs with ten gatings and frames each: one input, a skip and parallel edges; two inputs,
 # two outputs and parallel edges; two inputs and a skip. Gaussian gates open every path, so that one
@@ -1003,11 +1003,6 @@ def test_a_reduction_is_an_argument_not_a_constant():
             plain = final_loss(reduction, b0, tau=tau)
             assert float(value) == pytest.approx(float(plain), rel=1e-12)
         assert len(traces) == 1
-
-
-def compiled_solves() -> int:
-    solve: Any = flow._solve
-    return solve._cached._cache_size()
 
 
 def test_solving_again_does_not_compile_again(chain):

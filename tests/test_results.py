@@ -1,7 +1,5 @@
 """Every result becomes an xarray data set, with names, units and versions, and survives netCDF."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +11,6 @@ import gdln_jax as gdln
 from gdln_jax import GatedData, Graph, exact, measures, race, relu
 
 # No public result has two mappings whose keys are in different orders.
-from gdln_jax._checks import Result
 
 GRAPH = Graph({"x": 3, "a/b": 4, "y": 2}, [("x", "a/b"), ("a/b", "y")])
 ITEMS, FEATURES = ("one", "two", "three"), ("up", "down")
@@ -149,12 +146,9 @@ def test_under_jit_it_is_refused():
 
 
 def test_mappings_with_keys_in_another_order_have_their_own_dimension():
-    @dataclasses.dataclass
-    class Both(Result):
-        _keys = {"a": "edge", "b": "edge"}  # noqa: RUF012
-        a: dict[str, float]
-        b: dict[str, float]
-
-    data = Both({"p": 1.0, "q": 2.0}, {"q": 3.0, "p": 4.0}).to_xarray()
-    assert float(data.a.sel(edge="q")) == 2.0
-    assert float(data.b.sel({"b of": "q"})) == 3.0
+    graph = gdln.Graph.chain([1, 1, 1])
+    strengths = gdln.ModeStrengths.make(graph, 1, {"x->h1": 1.0, "h1->y": 2.0})
+    misalignment, one = {"h1->y": 3.0, "x->h1": 4.0}, np.ones(1)
+    data = gdln.EffectiveInitial(strengths, one, one, misalignment, None, None, None).to_xarray()
+    assert float(data.strengths.sel(edge="h1->y")[0]) == 2.0
+    assert float(data.misalignment.sel({"misalignment of": "h1->y"})) == 3.0

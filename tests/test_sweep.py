@@ -14,11 +14,11 @@ import numpy as np
 import optax
 import pytest
 import xarray as xr
+from sweep_parts import _axes, _memory, _program, _static, _status
 
 import gdln_jax as gdln
 
 # Memory and static axes, which no run shows by itself.
-from gdln_jax._sweep import _axes, _memory, _program, _static, _status
 
 KEY = jax.random.key(7)
 AXES = {"size": [2, 3], "scale": [0.1, 0.2, 0.5], "seed": [0, 1, 5]}

@@ -16,9 +16,11 @@ import optax
 import pandas as pd
 import pytest
 import xarray as xr
+from sweep_parts import _fingerprint
 
 import gdln_jax as gdln
-from gdln_jax._sweep._fingerprint import ABOVE, fingerprint
+
+fingerprint = _fingerprint.fingerprint
 
 STUDY = """
 import functools, equinox as eqx, jax, study_helpers, study_package.deep
@@ -251,4 +253,4 @@ def test_loops_in_code_and_data_end():
 
 def test_what_stands_above_the_sweep_are_modules_of_the_package():
     package = Path(gdln.__file__).parent
-    assert {path.stem for path in package.iterdir()} >= ABOVE
+    assert {path.stem for path in package.iterdir()} >= _fingerprint.ABOVE

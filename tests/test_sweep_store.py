@@ -20,11 +20,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sweep_parts import _locks, _program
 
 import gdln_jax as gdln
 
 # Locks that another process holds, and what is computed again.
-from gdln_jax._sweep import _locks, _program
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 KEY = jax.random.key(1)

@@ -14,7 +14,6 @@ import pytest
 
 import gdln_jax as gdln
 from gdln_jax import gates, race, relu
-from gdln_jax._ode import has_kinks, smallest_scale
 
 PAGE = Path(__file__).parent.parent / "docs" / "tolerances.md"
 GRAPH = gdln.Graph.chain([2, 2, 2])
@@ -69,11 +68,24 @@ def _calls(dtype):
     }
 
 
-@pytest.mark.slow
-def test_the_table_of_the_docs_is_what_the_code_does(monkeypatch):
+@pytest.fixture
+def chosen(monkeypatch):
+    """A function that returns solver, rtol and atol of a call, which ends there."""
     monkeypatch.setattr(diffrax.PIDController, "init", _caught)
     # Without jit the reduction keeps NumPy's arrays, where it says that they are JAX's.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+    def chosen(call):
+        with jax.disable_jit(), pytest.raises(CaughtError) as caught:
+            call()
+        solver, rtol, atol = caught.value.args
+        return type(solver).__name__, rtol, atol
+
+    return chosen
+
+
+@pytest.mark.slow
+def test_the_table_of_the_docs_is_what_the_code_does(chosen):
     six = r"^\| (`[^|]*) \|((?:[^|]*\|){5})$"
     table = re.findall(six, PAGE.read_text("utf-8"), flags=re.MULTILINE)
     rows = {k.replace("`", ""): [c.strip() for c in v.split("|")[:5]] for k, v in table}
@@ -83,10 +95,8 @@ def test_the_table_of_the_docs_is_what_the_code_does(monkeypatch):
             assert list(calls) == list(rows)
             for name, (*columns, rule) in rows.items():
                 for call in calls[name]:
-                    with jax.disable_jit(), pytest.raises(CaughtError) as caught:
-                        call()
-                    solver, rtol, atol = caught.value.args
-                    assert type(solver).__name__ == columns[precision], name
+                    solver, rtol, atol = chosen(call)
+                    assert solver == columns[precision], name
                     if rule.startswith("none"):  # the straight variable's own error counts
                         rtol, atol = max(rtol, atol), None
                     assert rtol == pytest.approx(float(columns[2 + precision])), name
@@ -94,12 +104,20 @@ def test_the_table_of_the_docs_is_what_the_code_does(monkeypatch):
                     assert atol is None or atol == pytest.approx(factor * rtol), name
 
 
-def test_the_scale_of_a_start():
-    # Rounding, zeros and stacks do not count; float32 squares would vanish.
-    stack = np.stack([np.zeros((2, 2)), 3e-30 * np.ones((2, 2)), EYE])
+def test_the_scale_of_a_start(chosen):
+    # Zeros and stacks do not count; float32 squares would vanish.
+    graph = gdln.Graph.chain([2, 2, 2, 2])
+    small = [np.zeros((2, 2)), 3e-30 * np.ones((2, 2)), EYE]
     for dtype in (np.float64, np.float32):
-        assert float(smallest_scale([jnp.asarray(stack, dtype)])) == pytest.approx(3e-30)
-    assert float(smallest_scale([jnp.zeros((3, 2, 2)), 7 * jnp.ones(2)])) == 1  # at most
+        with jax.enable_x64(dtype == np.float64):
+            weights = [jnp.asarray(w, dtype) for w in small]
+            net = gdln.GatedNetwork(graph, dict(zip(graph.edge_index, weights, strict=True)))
+            data = jax.tree.map(lambda a, d=dtype: jnp.asarray(a, d), DATA)
+            _, rtol, atol = chosen(lambda n=net, d=data: gdln.gradient_flow(n, d, [0.0, 1.0]))
+            assert atol / rtol == pytest.approx(3e-30)
+    large = gdln.GatedNetwork(GRAPH, {"x->h1": np.zeros((2, 2)), "h1->y": 7 * np.ones((2, 2))})
+    _, rtol, atol = chosen(lambda: gdln.gradient_flow(large, DATA, [0.0, 1.0]))
+    assert atol / rtol == pytest.approx(1)  # at most
 
 
 class TestKinks:
@@ -134,13 +152,17 @@ class TestKinks:
                 max_steps=2000,
             )  # fmt: skip
 
-    def test_which_models_have_kinks(self):
+    def test_which_models_have_kinks(self, chosen):
         class Mine(eqx.Module):
             w: jax.Array
             kinks = True
 
+        def solver(model):
+            how = {"loss": lambda m, _: sum(jnp.sum(w**2) for w in jax.tree.leaves(m))}
+            return chosen(lambda: gdln.gradient_flow(model, None, [0.0, 1.0], **how))[0]
+
         smooth = gdln.GatedNetwork.init(GRAPH, gdln.init.normal(0.1), key=jax.random.key(0))
-        assert has_kinks(self.NET)
-        assert has_kinks({"one": smooth, "two": [self.NET]})
-        assert has_kinks((Mine(jnp.ones(2)), smooth))
-        assert not has_kinks(smooth)
+        assert solver(smooth) == solver({"one": smooth}) == "Dopri8"
+        assert solver(self.NET) == "Bosh3"
+        assert solver({"one": smooth, "two": [self.NET]}) == "Bosh3"
+        assert solver((Mine(jnp.ones(2)), smooth)) == "Bosh3"
