@@ -17,7 +17,6 @@ import gdln_jax as gdln
 from gdln_jax import exact, measures, race, relu
 
 # Defined values where the functions that use them would hide which one gave NaN.
-# What everything rests on: its derivatives at 0 and its degenerate cases, which no result reaches.
 from gdln_jax._linalg import balanced_pair, norm, quotient, random_orthogonal
 
 # ---------------------------------------------------------------- norms and quotients

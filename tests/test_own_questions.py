@@ -11,7 +11,6 @@ import gdln_jax as gdln
 from gdln_jax import relu
 
 # What `choose_k` compares with one run; its result has the gaps only.
-# The rule of `choose_k` for gaps that no run of a few seconds has, and its runs at unequal steps.
 from gdln_jax.relu._gates_choice import gated_outputs, smallest_good, stacked
 
 X = np.array([[0.0, 0], [0, 1], [1, 0], [1, 1]])
