@@ -73,7 +73,7 @@ class _Folding:
         }
         # Node -> its copies: name and product of the gates that follow.
         self.copies: dict[str, dict[str, np.ndarray]] = {
-            v: {v: np.ones(self.n)} if v in graph.outputs else {} for v in graph.nodes
+            v: {} if graph.outgoing[v] else {v: np.ones(self.n)} for v in graph.nodes
         }
         self.made = dict.fromkeys(graph.nodes, 0)
         self.edges: list[_Copy] = []
@@ -114,7 +114,7 @@ class _Folding:
     def drop_silent(self) -> None:
         """Drop copies of hidden nodes that no edge reaches, since all gates on their way are 0."""
         for node in self.graph.order:
-            if node in self.graph.hidden:
+            if self.graph.incoming[node] and self.graph.outgoing[node]:
                 reached = {copy.target for copy in self.edges}
                 silent = self.copies[node].keys() - reached
                 self.edges = [copy for copy in self.edges if copy.source not in silent]
@@ -144,7 +144,7 @@ class _Folding:
             ends = []
             for node in (edge.source, edge.target):
                 closed = next((k for k, v in self.copies[node].items() if not v.any()), None)
-                if node in self.graph.outputs:
+                if not self.graph.outgoing[node]:
                     closed = node
                 ends.append(closed or self._new(node, np.zeros(self.n)))
             self.edges.append(_Copy(edge, ends[0], ends[1], 0.0))

@@ -92,7 +92,7 @@ def unpacked(graph: Graph, data: GatedData) -> PackedData:
     outputs = []
     for names in graph.classes.values():
         # A class may hold hidden nodes beside output nodes of the same level and width.
-        ends = [i for i, name in enumerate(names) if name in graph.outputs]
+        ends = [i for i, name in enumerate(names) if not graph.outgoing[name]]
         table = None
         if ends:
             blank = jnp.zeros((n, graph.nodes[names[ends[0]]]), data.weights.dtype)

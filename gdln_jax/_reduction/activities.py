@@ -113,7 +113,10 @@ def resolution(data: PackedData) -> float:
     return float(np.finfo(next(x.dtype for x in data.inputs if x is not None)).eps)
 
 
-def is_rounding(moment: np.ndarray, power: float, data: PackedData) -> bool:
-    """Whether a cross moment is 0 up to rounding, beside `power`, the product of both variances."""
-    least = max(1e-12, 100 * resolution(data))
+def is_rounding(moment: np.ndarray, power: float, digits: float) -> bool:
+    """Whether a cross moment is 0 up to rounding, beside `power`, the product of both variances.
+
+    `digits`: the `resolution` of the data.
+    """
+    least = max(1e-12, 100 * digits)
     return bool(np.abs(moment).max(initial=0.0) <= least * np.sqrt(power))

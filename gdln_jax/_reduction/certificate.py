@@ -1,7 +1,7 @@
 """The certificate of a reduction: how much of the full gradient leaves the aligned manifold."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import equinox as eqx
 import jax
@@ -15,9 +15,8 @@ from gdln_jax._network.edges import Stacks
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._network.losses import mse
 from gdln_jax._reduction.classes import refine
-from gdln_jax._reduction.frames import Frames
 from gdln_jax._reduction.loss import ModeData, mode_loss
-from gdln_jax._reduction.statistics import Moments
+from gdln_jax._reduction.statistics import GroupStatistics
 from gdln_jax._reduction.strengths import MatrixStrengths, ModeStrengths, embedded, in_frames
 
 # Points at which the normal component is measured: below, at and above the size at which the
@@ -26,25 +25,27 @@ _SIZES = (0.5, 1.0, 1.5)
 
 
 def typical_strength(
-    graph: Graph, moments: Moments, frames: Frames, sizes: Mapping[str, float] | None = None
+    graph: Graph,
+    ports: Iterable[tuple[int, int]],
+    seen: GroupStatistics,
+    sizes: Mapping[str, float] | None = None,
 ) -> np.ndarray:
     """Size (mode,) of b per edge at which a mode is learned: (S/D)^(1/path length).
 
-    With `sizes`, for data in units of the nodes' sizes.
+    `ports`: first and last edge of each group of paths. With `sizes`, for data in units of the
+    nodes' sizes.
     """
-    ratio = np.zeros(frames.modes)
     depth = max(graph.level[name] for name in graph.outputs)
-    for (e, f), a in moments.yx.items():
-        c = moments.x[(e, f), (e, f)]
-        s = np.einsum("ym,yx,xm->m", frames.u[f], a, frames.v[e])
-        d = np.einsum("xm,xz,zm->m", frames.v[e], c, frames.v[e])
-        # A variance of rounding size would make a mode that is never seen look strong.
-        seen = d > 1e-12 * d.max(initial=0.0)
-        unit = 1.0
-        if sizes is not None:
-            unit = sizes[graph.edges[e].source] / sizes[graph.edges[f].target]
-        ratio = np.maximum(ratio, unit * np.abs(s) * seen / np.where(seen, d, 1))
-    return np.where(ratio > 0, ratio, 1.0) ** (1 / depth)
+    s = np.abs(np.stack(list(seen.strengths.values())))
+    d = np.stack([seen.variances[group, group] for group in seen.strengths])
+    # A variance of rounding size would make a mode that is never seen look strong.
+    varies = d > 1e-12 * d.max(axis=1, keepdims=True, initial=0.0)
+    ratio = s * varies / np.where(varies, d, 1)
+    if sizes is not None:
+        ends = ((graph.edges[e].source, graph.edges[f].target) for e, f in ports)
+        ratio *= np.array([[sizes[source] / sizes[target]] for source, target in ends])
+    largest = ratio.max(axis=0)
+    return np.where(largest > 0, largest, 1.0) ** (1 / depth)
 
 
 def normal_component(

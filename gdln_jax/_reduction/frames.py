@@ -9,6 +9,7 @@ themselves, so that repeated singular values keep their labels. Host code in Num
 frames diagonalise the statistics is measured afterwards, not assumed.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -31,6 +32,8 @@ from gdln_jax._reduction.activities import (
 # Independent generic combinations of the statistics, and rounds in which matrices are sent between
 # endpoints. Both are generous: the certificate says whether they sufficed.
 DRAWS, _ROUNDS = 3, 6
+# Pairs every draw with another one.
+_NEXT = np.arange(DRAWS) - 1
 # Statistics below this, relative to the largest, are rounding noise of sums of products.
 _NOISE = 1e-10
 
@@ -97,31 +100,33 @@ class _Statistics:
             total: dict[Seed, np.ndarray] = {}
             for edge in {edge for edge, _, _ in moments.terms}:
                 end = Endpoint("u", edge)
-                power[end] = power.get(end, 0.0) + float(np.sum(weighted * moments.target))
+                power[end] = power.get(end, 0.0) + float(np.vdot(weighted, moments.target))
             for edge, seed, value in moments.terms:
                 x = input_rows(graph, found, seed)
-                self._add(("v", seed.edge), ("u", edge), value, x.T @ weighted)
+                self._add(Endpoint("v", seed.edge), Endpoint("u", edge), value, x.T @ weighted)
                 total[seed] = total.get(seed, 0) + value
-            for j, gj in total.items():
-                for p, gp in total.items():
-                    xj, xp = (input_rows(graph, found, k) for k in (j, p))
-                    moment = xj.T @ (xp * moments.weight[:, None])
-                    self._add(("v", j.edge), ("v", p.edge), gj * np.roll(gp, 1), moment)
+            ends = [
+                (Endpoint("v", j.edge), input_rows(graph, found, j), g) for j, g in total.items()
+            ]
+            for (a, xa, ga), (b, xb, gb) in itertools.product(ends, repeat=2):
+                moment = xa.T @ (xb * moments.weight[:, None])
+                self._add(a, b, ga * gb[_NEXT], moment)
         for (a, b), own in self.cross.items():
             if a == b:
-                power[a] = float(np.abs(np.trace(own, axis1=1, axis2=2)).max())
+                power[a] = float(np.abs(np.einsum("dxx->d", own)).max())
         # Endpoints that rounding alone connects have no modes in common.
+        digits = resolution(data)
         self.cross = {
             (a, b): stack
             for (a, b), stack in self.cross.items()
-            if a == b or not is_rounding(stack, power[a] * power[b], data)
+            if a == b or not is_rounding(stack, power[a] * power[b], digits)
         }
 
-    def _add(self, a: tuple[str, int], b: tuple[str, int], value: np.ndarray, moment: np.ndarray):
-        key = (Endpoint(*a), Endpoint(*b))
-        term = np.broadcast_to(value, (DRAWS,))[:, None, None] * moment
-        self.cross[key] = self.cross[key] + term if key in self.cross else term
-        self.width[key[0]], self.width[key[1]] = moment.shape
+    def _add(self, a: Endpoint, b: Endpoint, value: np.ndarray, moment: np.ndarray):
+        term = value[:, None, None] * moment
+        before = self.cross.get((a, b))
+        self.cross[a, b] = term if before is None else before + term
+        self.width[a], self.width[b] = moment.shape
 
     def neighbours(self) -> Near:
         """Endpoint -> links to others, input-output statistics before those between inputs."""
@@ -191,17 +196,21 @@ def _jointly_diagonal(cross: Cross, widths: Mapping[Endpoint, int], near: Near) 
     for width, group in groups.items():
         # Shifts of the identity keep modes with no variance of their own in play.
         now[width] = np.tile(np.eye(width), (len(group), DRAWS, 1, 1))
-        for i, end in enumerate(group):
-            own = cross.get((end, end))
-            if own is not None:
-                now[width][i] += unit(own)
-    senders = _by_widths(widths, near)
+        own = {i: cross[end, end] for i, end in enumerate(group) if (end, end) in cross}
+        if own:
+            now[width][list(own)] += unit(np.stack(list(own.values())), axis=(2, 3))
+    senders = []
+    for widths_of_link, ((ends, others), maps) in _by_widths(widths, near).items():
+        here, there = (np.array([place[end] for end in group]) for group in (ends, others))
+        # Links come in the order of their ends.
+        first = np.flatnonzero(np.diff(here, prepend=-1))
+        both = np.ascontiguousarray(np.swapaxes(maps, 2, 3)), maps[:, _NEXT]
+        senders.append((widths_of_link, there, first, here[first], both))
     for _ in range(_ROUNDS):
         new = {width: stack.copy() for width, stack in now.items()}
-        for (width, width_there), ((ends, others), maps) in senders.items():
-            here, there = ([place[end] for end in group] for group in (ends, others))
-            sent = np.swapaxes(maps, 2, 3) @ now[width_there][there] @ np.roll(maps, 1, axis=1)
-            np.add.at(new[width], here, 0.5 * (sent + np.swapaxes(sent, 2, 3)))
+        for (width, width_there), there, first, here, (back, maps) in senders:
+            sent = np.add.reduceat(back @ now[width_there][there] @ maps, first, axis=0)
+            new[width][here] += 0.5 * (sent + np.swapaxes(sent, 2, 3))
         now = {width: unit(stack, axis=(2, 3)) for width, stack in new.items()}
     return {end: now[width][i] for width, group in groups.items() for i, end in enumerate(group)}
 
@@ -246,8 +255,8 @@ def _outside(frame: np.ndarray, stack: np.ndarray, *, right: bool = False) -> np
     """The part of the maps `stack` outside the columns of `frame`."""
     if frame.shape[1] == 0:
         return stack
-    projector = np.eye(len(frame)) - frame @ frame.T
-    return stack @ projector if right else projector @ stack
+    inside = (stack @ frame) @ frame.T if right else frame @ (frame.T @ stack)
+    return stack - inside
 
 
 def _new_modes(
@@ -292,24 +301,24 @@ def _carried(root: Endpoint, columns: np.ndarray, near: Near, known: ByEndpoint)
     ones, in a second walk, only fill in what no strong one reached.
     """
     mix = np.random.default_rng(2).uniform(0.5, 1.5, size=DRAWS)
-    generic = {
-        end: [(link.other, np.tensordot(mix, link.maps, axes=1)) for link in links_here]
-        for end, links_here in near.items()
-    }
     new: ByEndpoint = {root: columns}
+    full = {root}
     for least in (1e-4, 1e-8):
         waiting = list(new)
         for end in waiting:
-            for other, there in generic[end]:
-                before = new.get(other)
-                if before is not None and np.all(before.any(axis=0)):
+            for other, maps, _ in near[end]:
+                if other in full:
                     continue
+                before = new.get(other)
+                there = np.einsum("d,dyx->yx", mix, maps)
                 after = _arrivals(there @ new[end], there, known[other], least)
                 if before is not None:
                     after = _filled(before, after)
                 if before is None or np.any(after.any(axis=0) & ~before.any(axis=0)):
                     new[other] = after
                     waiting.append(other)
+                    if np.all(after.any(axis=0)):
+                        full.add(other)
     return new
 
 
@@ -331,6 +340,8 @@ def _arrivals(
     sent = _outside(known, sent)
     size = np.linalg.norm(sent, axis=0)
     enough = size > threshold * np.linalg.norm(there)
+    if enough.all() and _orthonormal(sent / size):
+        return sent / size
     arrived = np.zeros_like(sent)
     taken = np.zeros((len(sent), 0))
     for m in np.flatnonzero(enough)[np.argsort(-size[enough], kind="stable")]:
@@ -341,6 +352,11 @@ def _arrivals(
             arrived[:, m] = direction / left
             taken = np.concatenate([taken, arrived[:, m : m + 1]], axis=1)
     return arrived
+
+
+def _orthonormal(columns: np.ndarray) -> bool:
+    """Whether columns are orthonormal up to rounding."""
+    return bool(np.abs(columns.T @ columns - np.eye(columns.shape[1])).max() < 1e-15)
 
 
 def _filled(before: np.ndarray, arrived: np.ndarray) -> np.ndarray:

@@ -192,7 +192,9 @@ class _Merger:
         is_output = np.zeros(count, bool)
         for pairs, inputs, shown, mask in zip(every, given, readouts, masks, strict=True):
             bundle = self.graph.bundles[pairs.bundle]
-            ends = np.array([self.graph.edge(e).target in self.graph.outputs for e in bundle.edges])
+            ends = np.array(
+                [not self.graph.outgoing[self.graph.edge(e).target] for e in bundle.edges]
+            )
             output = ends[pairs.edge]
             is_output[pairs.target[output]] = True
             source = -1 - inputs if inputs is not None else self.number[bundle.source][pairs.source]

@@ -110,7 +110,7 @@ def _to_device(table: _Table, count: int) -> ModeTable:
 
 def _readout(graph: Graph, bundle: Bundle, shown: Sequence[np.ndarray]) -> Array | None:
     """How the edges of a bundle show in outputs, `shown` per edge; 0 for edges to hidden nodes."""
-    ends = [graph.edge(name).target in graph.outputs for name in bundle.edges]
+    ends = [not graph.outgoing[graph.edge(name).target] for name in bundle.edges]
     if not any(ends):
         return None
     rows = [shown[graph.edge_index[name]] for name in bundle.edges]
@@ -190,7 +190,7 @@ def _instance_frames(
     """
     known: dict[tuple[int, ...], np.ndarray | None] = {(): np.zeros((width, frames.modes))}
     every = [
-        tuple(sorted({p.edge for p in parts if graph.edges[p.edge].target in graph.outputs}))
+        tuple(sorted({p.edge for p in parts if not graph.outgoing[graph.edges[p.edge].target]}))
         for parts in incoming
     ]
     for edges in every:

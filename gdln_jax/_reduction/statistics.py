@@ -1,8 +1,8 @@
 """S and D of N Eq. 7-8 per group of paths, and how far they are from diagonal."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +11,19 @@ from jaxtyping import Array
 
 from gdln_jax._data.packed import OutputTable, PackedData
 from gdln_jax._graph import NodeClass
-from gdln_jax._reduction.activities import input_rows, is_rounding, links, output_moments
+from gdln_jax._reduction.activities import (
+    input_rows,
+    is_rounding,
+    links,
+    output_moments,
+    resolution,
+)
 from gdln_jax._reduction.frames import Frames
 
 Group = tuple[str, str]
 # First and last edge of a group of paths.
 _Ports = tuple[int, int]
+_Key = TypeVar("_Key")
 # Variances below this, relative to the largest of their group, are rounding.
 _ROUNDING = 1e-10
 
@@ -60,7 +67,7 @@ def path_moments(data: PackedData) -> Moments:
         weighted = moments.target * moments.weight[:, None]
         rows = {seed: input_rows(data.graph, found, seed) for _, seed, _ in moments.terms}
         for edge in {edge for edge, _, _ in moments.terms}:
-            power[edge] = power.get(edge, 0.0) + float(np.sum(weighted * moments.target))
+            power[edge] = power.get(edge, 0.0) + float(np.vdot(weighted, moments.target))
         for edge, seed, value in moments.terms:
             key = (seed.edge, edge)
             yx[key] = yx.get(key, 0) + np.squeeze(value) * (weighted.T @ rows[seed])
@@ -68,12 +75,13 @@ def path_moments(data: PackedData) -> Moments:
             pair = ((j.edge, f), (p.edge, g))
             moment = rows[j].T @ (rows[p] * moments.weight[:, None])
             xx[pair] = xx.get(pair, 0) + np.squeeze(gj * gp) * moment
-    own = {key: float(np.trace(xx[key, key])) for key in yx}
+    digits = resolution(data)
+    own = {key: float(np.einsum("xx", xx[key, key])) for key in yx}
     for (e, f), a in yx.items():
-        if is_rounding(a, own[e, f] * power[f], data):
+        if is_rounding(a, own[e, f] * power[f], digits):
             yx[e, f] = np.zeros_like(a)
     for (j, p), c in xx.items():
-        if is_rounding(c, own[j] * own[p], data):
+        if is_rounding(c, own[j] * own[p], digits):
             xx[j, p] = np.zeros_like(c)
     return Moments(yx, xx)
 
@@ -108,35 +116,80 @@ def with_shared_errors(moments: Moments, frames: Frames) -> Frames:
 def group_statistics(data: PackedData, moments: Moments, frames: Frames) -> GroupStatistics:
     """Look at the statistics of groups of paths in frames."""
     names = _group_names(data, list(moments.yx))
-    strengths, variances = {}, {}
     yx_off: dict[str, float] = {}
     x_off: dict[str, float] = {}
     overlaps: dict[str, float] = {}
     # Statistics of rounding size have no shape worth reporting.
     least_yx, least_x = (
-        1e-12 * max((np.linalg.norm(a) for a in table.values()), default=0.0) for table in moments
+        1e-12 * max((_norms(stack).max() for _, stack in _by_shape(table)), default=0.0)
+        for table in moments
     )
-    for (e, f), a in moments.yx.items():
-        s = np.einsum("ym,yx,xm->m", frames.u[f], a, frames.v[e])
-        strengths[names[e, f]] = s
-        size = np.linalg.norm(a)
+    yx = _strengths_in(moments.yx, frames)
+    for ports, (_, size, rest) in yx.items():
         if size > least_yx:
-            rest = np.linalg.norm(a - (frames.u[f] * s) @ frames.v[e].T)
-            yx_off[_arrow(names[e, f])] = float(rest / size)
-    for (j, p), c in moments.x.items():
-        vj, vp = frames.v[j[0]], frames.v[p[0]]
-        d = np.einsum("xm,xz,zm->m", vj, c, vp)
-        variances[names[j], names[p]] = d
-        size = np.linalg.norm(c @ vp)
+            yx_off[_arrow(names[ports])] = float(rest / size)
+    x = _variances_in(moments.x, frames)
+    for (j, p), (d, size, rest) in x.items():
         if size > least_x:
-            rest = np.linalg.norm(c @ vp - vj * d)
             both = _arrow(names[p]) if j == p else f"{_arrow(names[j])} with {_arrow(names[p])}"
             x_off[both] = float(rest / size)
-            if d.any() and j != p:
+            if j != p and d.any():
                 pair = " and ".join(sorted((_arrow(names[j]), _arrow(names[p]))))
                 share = _across(frames.u[j[1]] * d, frames.u[p[1]])
                 overlaps[pair] = max(share, overlaps.get(pair, 0.0))
-    return GroupStatistics(strengths, variances, yx_off, x_off, overlaps)
+    return GroupStatistics(
+        {names[ports]: found.diagonal for ports, found in yx.items()},
+        {(names[j], names[p]): found.diagonal for (j, p), found in x.items()},
+        yx_off,
+        x_off,
+        overlaps,
+    )
+
+
+class _Seen(NamedTuple):
+    """The diagonal (mode,) of a moment in frames, its norm, and that of what is not diagonal."""
+
+    diagonal: np.ndarray
+    size: float
+    rest: float
+
+
+def _strengths_in(yx: Mapping[_Ports, np.ndarray], frames: Frames) -> dict[_Ports, _Seen]:
+    """A = U S V^T of every group, and what of A that is not."""
+    seen: dict[_Ports, _Seen] = {}
+    for keys, a in _by_shape(yx):
+        u = np.stack([frames.u[f] for _, f in keys])
+        v = np.stack([frames.v[e] for e, _ in keys])
+        s = np.sum((a @ v) * u, axis=1)
+        rest = a - (u * s[:, None]) @ np.swapaxes(v, 1, 2)
+        seen |= zip(keys, map(_Seen, s, _norms(a), _norms(rest)), strict=True)
+    return {key: seen[key] for key in yx}
+
+
+def _variances_in(
+    x: Mapping[tuple[_Ports, _Ports], np.ndarray], frames: Frames
+) -> dict[tuple[_Ports, _Ports], _Seen]:
+    """C V' = V D of every two groups, and what of C V' that is not."""
+    seen: dict[tuple[_Ports, _Ports], _Seen] = {}
+    for keys, c in _by_shape(x):
+        vj = np.stack([frames.v[j[0]] for j, _ in keys])
+        sent = c @ np.stack([frames.v[p[0]] for _, p in keys])
+        d = np.sum(vj * sent, axis=1)
+        seen |= zip(keys, map(_Seen, d, _norms(sent), _norms(sent - vj * d[:, None])), strict=True)
+    return {key: seen[key] for key in x}
+
+
+def _by_shape(table: Mapping[_Key, np.ndarray]) -> Iterator[tuple[list[_Key], np.ndarray]]:
+    """The entries of each shape as one stack, with their keys."""
+    groups: dict[tuple[int, ...], list[_Key]] = {}
+    for key, a in table.items():
+        groups.setdefault(a.shape, []).append(key)
+    for keys in groups.values():
+        yield keys, np.stack([table[key] for key in keys])
+
+
+def _norms(stack: np.ndarray) -> np.ndarray:
+    return np.linalg.norm(stack, axis=(1, 2))
 
 
 def _across(sent: np.ndarray, frame: np.ndarray) -> float:

@@ -224,9 +224,10 @@ class _TiedStatistics:
         self, table: dict[tuple[int, int], np.ndarray], left: str, right: str
     ) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
         size = max((np.abs(stack).max() for stack in table.values()), default=1.0) or 1.0
+        digits = resolution(self.data)
         for (a, b), stack in table.items():
             power = self.power[left].get(a, 0.0) * self.power[right].get(b, 0.0)
-            if not is_rounding(stack, power, self.data):
+            if not is_rounding(stack, power, digits):
                 yield (a, b), stack / size
 
 

@@ -123,6 +123,7 @@ def view(
 
     `mode_data` are those of `packed` if not given.
     """
+    seen = group_statistics(packed, moments, frames)
     return View(
         graph,
         source,
@@ -130,11 +131,11 @@ def view(
         units[0],
         frames,
         fixed,
-        group_statistics(packed, moments, frames),
+        seen,
         make_mode_data(packed, frames) if mode_data is None else mode_data,
         *_stored(graph, frames),
-        typical_strength(graph, moments, frames, units[1]),
-        typical_strength(graph, moments, frames),
+        typical_strength(graph, moments.yx, seen, units[1]),
+        typical_strength(graph, moments.yx, seen),
     )
 
 
