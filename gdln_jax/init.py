@@ -16,13 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
+from scipy.special import erfinv
 
-from gdln_jax._checks import Suggesting, check_keys, namespace
+from gdln_jax._checks import Suggesting, check_keys, is_concrete, namespace
 from gdln_jax._checks.types import ArrayLike, PRNGKeyArray
 from gdln_jax._data.arrays import real_array
 from gdln_jax._data.boundary import check_random_key
 from gdln_jax._graph import Graph
 from gdln_jax._linalg import balanced_pair, orthonormal, standard_normal
+from gdln_jax._progress import is_traced
 
 Initialiser = Callable[[Graph, PRNGKeyArray], Any]
 _Stack = tuple[tuple[str, ...], tuple[int, int]]
@@ -58,12 +60,14 @@ class RandomInitialiser(Suggesting):
         stacks = [(store.names, store.shape) for store in graph.stores]
         return tuple(_scaled(scales, _draws(key, stacks, self.kind == "orthogonal")))
 
-    def _scales(self, graph: Graph, names: tuple[str, ...]) -> Array:
+    def _scales(self, graph: Graph, names: tuple[str, ...]) -> Array | np.ndarray:
         if not isinstance(self.scale, Mapping):
             return self.scale_of(graph, names[0])
-        return jnp.stack([self.scale_of(graph, name) for name in names])[:, None, None]
+        scales = [self.scale_of(graph, name) for name in names]
+        stack = np.stack if all(isinstance(s, np.ndarray) for s in scales) else jnp.stack
+        return stack(scales)[:, None, None]
 
-    def scale_of(self, graph: Graph, name: str) -> Array:
+    def scale_of(self, graph: Graph, name: str) -> Array | np.ndarray:
         """Return the factor of one parameter's array: its standard deviation, or the gain."""
         scale = self.scale
         if isinstance(scale, Mapping):
@@ -73,8 +77,8 @@ class RandomInitialiser(Suggesting):
                 raise ValueError(f"std lacks edge {name!r}; a mapping needs one number per edge.")
             scale = scale[name]
         factor = math.sqrt(2 / sum(graph.parameters[name])) if self.kind == "xavier" else 1.0
-        known = scale if isinstance(scale, jax.Array) else jax.device_put(np.asarray(scale))
-        return known if factor == 1 else known * factor
+        scaled = scale if factor == 1 else scale * factor
+        return np.asarray(scaled) if is_concrete(scaled) else scaled
 
 
 def orthogonal(gain: ArrayLike = 1.0) -> RandomInitialiser:
@@ -216,12 +220,12 @@ def _framed(graph: Graph, key: PRNGKeyArray, scale: ArrayLike) -> dict[str, Arra
     }
     through = _paths_through(graph)
     least = min(through.values())
-    return {
-        edge.name: jnp.asarray(scale)
-        * math.sqrt(through[edge.name] / least)
-        * (frames[edge.target] @ frames[edge.source].T)
+    maps = [
+        math.sqrt(through[edge.name] / least) * (frames[edge.target] @ frames[edge.source].T)
         for edge in graph.edges
-    }
+    ]
+    weights = _scaled([scale] * len(maps), maps)
+    return dict(zip([edge.name for edge in graph.edges], weights, strict=True))
 
 
 def _paths_through(graph: Graph) -> dict[str, int]:
@@ -235,9 +239,13 @@ def _paths_through(graph: Graph) -> dict[str, int]:
     return {edge.name: before[edge.source] * after[edge.target] for edge in graph.edges}
 
 
-def _draws(key: PRNGKeyArray, stacks: Sequence[_Stack], orthogonal: bool) -> list[Array]:
+def _draws(
+    key: PRNGKeyArray, stacks: Sequence[_Stack], orthogonal: bool
+) -> list[Array] | list[np.ndarray]:
     """One array (name, target, source) per stack, each name's from a key of its own."""
     sizes = [len(names) * math.prod(shape) for names, shape in stacks]
+    if sum(sizes) <= _TOGETHER and not is_traced() and _is_counter(key):
+        return [_drawn(key, *stack, orthogonal) for stack in stacks]
     most = max(math.prod(shape) for _, shape in stacks)
     together = most * sum(len(names) for names, _ in stacks) <= max(_TOGETHER, 2 * sum(sizes))
     draws: list[Array] = []
@@ -248,9 +256,75 @@ def _draws(key: PRNGKeyArray, stacks: Sequence[_Stack], orthogonal: bool) -> lis
     return draws
 
 
+def _scaled(
+    scales: Sequence[ArrayLike], draws: Sequence[Array] | Sequence[np.ndarray]
+) -> list[Array]:
+    pairs = list(zip(scales, draws, strict=True))
+    if all(isinstance(draw, np.ndarray) for draw in draws):
+        products = [np.asarray(scale, draw.dtype) * draw for scale, draw in pairs]
+        return jax.device_put(products)  # type: ignore[return-value]
+    return _products(scales, draws)
+
+
 @jax.jit  # apart from the draw, whose last product would be rounded otherwise
-def _scaled(scales: list[Array], draws: list[Array]) -> list[Array]:
+def _products(scales: Sequence[ArrayLike], draws: Sequence[Array]) -> list[Array]:
     return [scale * draw for scale, draw in zip(scales, draws, strict=True)]
+
+
+def _drawn(
+    key: PRNGKeyArray, names: tuple[str, ...], shape: tuple[int, int], orthogonal: bool
+) -> np.ndarray:
+    """What `_draw` gives for one stack, to rounding, without a program: that takes 1 s to compile.
+
+    `jax.random.normal` with `fold_in` of a key of JAX's default kind, in NumPy.
+    """
+    dtype = np.dtype(jnp.result_type(float))
+    known = np.asarray(jax.random.key_data(key))
+    zeros = np.zeros((len(names), 1), np.uint32)
+    own = known[0] + zeros, known[1] + zeros
+    for word in _words(names).T:
+        own = _threefry(own, (zeros, word[:, None]))
+    # The counts of 64 bits fit into 32, see `_TOGETHER`.
+    count = np.arange(math.prod(shape), dtype=np.uint32)
+    high, low = _threefry(own, (np.zeros_like(count), count))
+    wide = dtype == np.float64
+    bits = high.astype(np.uint64) << np.uint64(32) | low if wide else high ^ low
+    # Random mantissas of numbers in [1, 2), and from there to (-1, 1).
+    info = np.finfo(dtype)
+    one = np.ones((), dtype).view(bits.dtype)
+    unit = (bits >> bits.dtype.type(info.bits - info.nmant) | one).view(dtype) - dtype.type(1)
+    least = np.nextafter(dtype.type(-1), dtype.type(0))
+    uniform = np.maximum(least, unit * (dtype.type(1) - least) + least)
+    normal = np.sqrt(2).astype(dtype) * erfinv(uniform)
+    if not orthogonal:
+        return normal.reshape(-1, *shape)
+    q, r = np.linalg.qr(normal.reshape(-1, max(shape), min(shape)))
+    frames = q * np.sign(np.diagonal(r, axis1=1, axis2=2))[:, None]
+    return frames if shape[0] >= shape[1] else np.swapaxes(frames, 1, 2)
+
+
+def _threefry(
+    key: tuple[np.ndarray, np.ndarray], count: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The hash Threefry-2x32 of 20 rounds (Salmon et al. 2011), JAX's generator."""
+    keys = (*key, key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
+    a, b = count[0] + keys[0], count[1] + keys[1]
+    for block in range(5):
+        for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[block % 2]:
+            a = a + b
+            b = (b << np.uint32(turn) | b >> np.uint32(32 - turn)) ^ a
+        a = a + keys[(block + 1) % 3]
+        b = b + keys[(block + 2) % 3] + np.uint32(block + 1)
+    return a, b
+
+
+def _is_counter(key: PRNGKeyArray) -> bool:
+    """Whether the key is of JAX's default generator, of which `_drawn` is a copy."""
+    return (
+        is_concrete(key)
+        and jax.config.jax_threefry_partitionable  # type: ignore[attr-defined]
+        and str(jax.random.key_impl(key)) == "threefry2x32"
+    )
 
 
 @functools.partial(jax.jit, static_argnames=("shapes", "orthogonal"))

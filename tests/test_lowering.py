@@ -128,10 +128,11 @@ def test_first_calls_compile_few_programs() -> None:
     key = jax.random.key(0)
     with compiled() as drawn:
         net = gdln.GatedNetwork.init(graph, gdln.init.orthogonal(0.3), key=key)
-    assert drawn.count("jit(_draw)") == 1
-    assert len(drawn) <= 4
+    assert drawn == []  # drawn in NumPy; under a transformation a program of its own, 1 s
     reduction = gdln.reduce(graph, data)
-    b = gdln.effective_initial(reduction, net).strengths
+    with compiled() as names:
+        b = gdln.effective_initial(reduction, net).strengths
+    assert names == []
     for loss in (lambda: gdln.mse(net, data), lambda: reduction.loss(b)):
         with compiled() as names:
             loss()

@@ -381,6 +381,24 @@ class TestInitialWeights:
             for name in ("x->h1", "h1->y"):
                 close(grid.weights[name][2, 0], one.weights[name])
 
+    @pytest.mark.parametrize("bits", [64, 32])
+    def test_known_and_traced_keys_draw_the_same(self, bits):
+        # Known keys in NumPy, keys under a transformation in a program of JAX; a key of another
+        # generator is drawn by JAX in any case.
+        nodes = {"x": 5, "h": 6, "y": 2}
+        graph = Graph(nodes, [("x", "h"), ("h", "y"), ("x", "y"), ("h", "y", "2")])
+        makers = (init.orthogonal(0.3), init.normal(dict.fromkeys(graph.edge_index, 0.3)))
+
+        def draw(key):
+            return [GatedNetwork.init(graph, make, key=key).stacks for make in makers]
+
+        with jax.enable_x64(bits == 64):
+            for key in (jax.random.key(2**40 + 3), jax.random.key(3, impl="rbg")):
+                both = map(jax.tree.leaves, (draw(key), compiled(draw, key)))
+                for one, two in zip(*both, strict=True):
+                    assert one.dtype == two.dtype == f"float{bits}"
+                    close(one, two, 4 * np.finfo(one.dtype).eps)
+
     def test_an_initialiser_can_be_any_function(self):
         graph = Graph.chain([2, 3, 1])
 

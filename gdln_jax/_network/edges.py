@@ -47,8 +47,9 @@ class EdgeArrays(ArrayMapping[Array], eqx.Module):
         cls: type[_Own], graph: Graph, values: Array | np.ndarray
     ) -> _Own:
         """Make the mapping from one array (..., parameter, *shape), in the order of stores."""
-        known = isinstance(values, np.ndarray)
-        return cls(graph, by_store(graph, jax.device_put(values) if known else values, cls.core))
+        if isinstance(values, np.ndarray):  # cut in NumPy: in JAX every cut is a program
+            return cls(graph, jax.device_put(by_store(graph, values, cls.core)))
+        return cls(graph, by_store(graph, values, cls.core))
 
     def flat(self) -> Array:
         """Return one array (..., parameter, *shape), in the order of stores."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from jaxtyping import Array
 
@@ -102,7 +102,12 @@ def _each(
     size: tuple[int, ...],
 ) -> tuple[_Arrays, dict[str, float | np.ndarray]]:
     """What `one` reads of each network, with the leading axes in front."""
-    weights = {name: np.asarray(w) for name, w in net.weights.items()}
+    # Cut in NumPy: in JAX every shape would be a program.
+    stacks = [np.asarray(stack) for stack in net.stacks]
+    weights = {}
+    for name, home in net.graph.home.items():
+        w = stacks[home.store][..., home.position, :, :]
+        weights[name] = np.swapaxes(w, -1, -2) if home.transposed else w
     lead = next(iter(weights.values())).shape[:-2]
     rows: dict[str, list[np.ndarray]] = {name: [] for name in weights}
     shares: dict[str, list[float]] = {name: [] for name in weights}
@@ -127,7 +132,7 @@ def _each(
 def _joined(graph: Graph, arrays: _Arrays, core: int) -> tuple[Array, ...]:
     """One stack (..., edge, *shape) per bundle."""
     groups = [[arrays[name] for name in bundle.edges] for bundle in graph.bundles]
-    return tuple(jnp.asarray(np.stack(group, axis=-1 - core)) for group in groups)
+    return tuple(jax.device_put(np.stack(group, axis=-1 - core)) for group in groups)
 
 
 def _share(rest: np.ndarray, whole: np.ndarray) -> float:

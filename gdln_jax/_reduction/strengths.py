@@ -46,7 +46,11 @@ class ModeStrengths(EdgeArrays):
     def masked(self, masks: tuple[Array, ...]) -> "ModeStrengths":
         """Return these strengths, with 0 where a mask (edge, mode) is."""
         return ModeStrengths(
-            self.graph, tuple(x * mask for x, mask in zip(self.stacks, masks, strict=True))
+            self.graph,
+            tuple(
+                x if is_concrete(mask) and np.asarray(mask).all() else x * mask
+                for x, mask in zip(self.stacks, masks, strict=True)
+            ),
         )
 
     def __repr__(self) -> str:
