@@ -19,6 +19,10 @@ from typing import Any
 # which `optimised` of recipe_runs.py turns on for runs that take long. Measured against level 1
 # (CPU time): 10 to 20 % less in files of recipes, 9 % in that of images, 23 % in test_ties.py.
 # jaxlib 0.10 knows the emitters' flag; one that is not known ends the process.
+# Bytecode is kept even where the environment says not to, as containers do: the tests' own is made
+# by pytest, and the package's by jaxtyping, in 11 s (CPU) a process.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 os.environ.setdefault("EQX_ON_ERROR", "nan")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault(
@@ -215,25 +219,53 @@ def plain_python(pytestconfig: pytest.Config) -> Callable[..., "subprocess.Compl
     return run
 
 
-# Reads snippets, one a line, and answers each by the error that it ended with, or by nothing.
+# Reads snippets, one a line, and answers each by what it printed and the error that it ended with.
 _SNIPPETS = """
 import contextlib, io, json, sys, traceback
 for line in sys.stdin:
-    error = ""
-    with contextlib.redirect_stdout(io.StringIO()):
+    error, said = "", io.StringIO()
+    with contextlib.redirect_stdout(said):
         try:
             exec(json.loads(line), {})
         except BaseException:
             error = traceback.format_exc()
-    print(json.dumps(error), flush=True)
+    print(json.dumps([said.getvalue(), error]), flush=True)
 """
 
 
 @pytest.fixture(scope="session")
-def refused_plainly(pytestconfig: pytest.Config) -> Iterator[Callable[[str], None]]:
+def plainly(pytestconfig: pytest.Config) -> Iterator[Callable[[str], str]]:
+    """Runs a snippet as `plain_python` does and returns what it printed.
+
+    One interpreter runs them all, each in a namespace of its own: imports take longer than most
+    snippets. What must be the first of its process, or sets flags, needs `plain_python`.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", _SNIPPETS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=CHECKOUT,
+        env=plain_environment(pytestconfig),
+    ) as worker:
+        snippets, answers = worker.stdin, worker.stdout
+        assert snippets is not None
+        assert answers is not None
+
+        def run(snippet: str) -> str:
+            snippets.write(json.dumps(snippet) + "\n")
+            snippets.flush()
+            said, error = json.loads(answers.readline())
+            assert not error, error
+            return said
+
+        yield run
+
+
+@pytest.fixture(scope="session")
+def refused_plainly(plainly: Callable[[str], str]) -> Callable[[str], None]:
     """Runs a snippet that lists `attempts`, (function, words): each must raise a ValueError that
-    says the words, without the run-time shape checks. One interpreter runs them all, each in a
-    namespace of its own: imports take longer than attempts.
+    says the words, without the run-time shape checks.
     """
     loop = """
 assert attempts
@@ -245,22 +277,8 @@ for attempt, words in attempts:
     else:
         raise AssertionError(words)
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", _SNIPPETS],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=CHECKOUT,
-        env=plain_environment(pytestconfig),
-    ) as worker:
-        snippets, errors = worker.stdin, worker.stdout
-        assert snippets is not None
-        assert errors is not None
 
-        def check(snippet: str) -> None:
-            snippets.write(json.dumps(snippet + loop) + "\n")
-            snippets.flush()
-            error = json.loads(errors.readline())
-            assert not error, error
+    def check(snippet: str) -> None:
+        plainly(snippet + loop)
 
-        yield check
+    return check

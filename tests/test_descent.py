@@ -640,9 +640,9 @@ class TestProgramsAreKept:
         assert not new_programs(one(), one())
         assert new_programs(one(), other())
 
-    def test_rules_by_numbers(self, plain_python):
+    def test_rules_by_numbers(self, plainly):
         # Run-time shape checks make new code in every call.
-        snippet = """
+        plainly("""
 import gdln_jax as gdln, jax
 from gdln_jax import rules
 task, seen = gdln.tasks.routing(2, 2), []
@@ -677,9 +677,7 @@ for _ in range(2):
     seen.clear()
     reduction.train(0.1, rule=rules.sgd(0.02), steps=2, check_end=False)
 assert not any("_train" in name for name in seen), seen
-"""
-        done = plain_python(snippet)
-        assert done.returncode == 0, done.stderr
+""")
 
     def test_a_measure_with_arrays_of_its_own(self):
         # docs/startup.md: a function of the module, and its arrays beside it

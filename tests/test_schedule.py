@@ -296,12 +296,12 @@ class TestSchedule:
         with pytest.raises(ValueError, match="nowhere"):
             gdln.train(NET, Schedule([CLOSED, wrong], steps=[1]), optimizer=optax.sgd(0.1), steps=2)
 
-    def test_refuses_what_is_no_gated_data(self, plain_python):
-        shown = plain_python(
-            "import gdln_jax as gdln\ntry:\n    gdln.Schedule([{}], [])\n"
-            "except ValueError as error:\n    print(error)\n"
-        )
-        assert "datas needs one or more GatedData, got dict" in shown.stdout
+    def test_refuses_what_is_no_gated_data(self, refused_plainly):
+        refused_plainly("""
+import gdln_jax as gdln
+words = "datas needs one or more GatedData, got dict"
+attempts = [(lambda: gdln.Schedule([{}], []), words)]
+""")
 
 
 class TestChangePoints:

@@ -5,6 +5,7 @@ A unit is a direct child of `gdln_jax`. The layers themselves are a contract of 
 """
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -99,13 +100,21 @@ FILES = {
     path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8")
     for path in sorted(PACKAGE.rglob("*.py"))
 }
-TREES = {name: ast.parse(text) for name, text in FILES.items()}
-FUNCTIONS = {
-    f"{name}:{node.lineno} {node.name}": node
-    for name, tree in TREES.items()
-    for node in ast.walk(tree)
-    if isinstance(node, ast.FunctionDef)
-}
+
+
+@functools.cache  # not where the file is imported: each worker of xdist imports all
+def _trees() -> dict[str, ast.Module]:
+    return {name: ast.parse(text) for name, text in FILES.items()}
+
+
+@functools.cache
+def _functions() -> dict[str, ast.FunctionDef]:
+    return {
+        f"{name}:{node.lineno} {node.name}": node
+        for name, tree in _trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+    }
 
 
 def _lines(function: ast.FunctionDef) -> int:
@@ -122,7 +131,7 @@ def _parameters(function: ast.FunctionDef) -> int:
 def test_types_are_real_ones():
     uses = {
         name: sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(tree))
-        for name, tree in TREES.items()
+        for name, tree in _trees().items()
     }
     lines = sum(text.count("\n") for text in FILES.values())
     assert sum(uses.values()) <= ANY_PER_1000_LINES * lines / 1000
@@ -151,10 +160,10 @@ def test_docstrings_have_one_form():
 
 
 def test_functions_are_short_and_take_few_parameters():
-    long = {name: _lines(f) for name, f in FUNCTIONS.items() if _lines(f) > LONG_FUNCTION}
+    long = {name: _lines(f) for name, f in _functions().items() if _lines(f) > LONG_FUNCTION}
     assert len(long) <= MOST_LONG, long
-    assert {f.name for f in FUNCTIONS.values() if _parameters(f) > MANY_PARAMETERS} <= WITH_MANY
-    many = [name for name, f in FUNCTIONS.items() if _parameters(f) > MANY_PARAMETERS]
+    assert {f.name for f in _functions().values() if _parameters(f) > MANY_PARAMETERS} <= WITH_MANY
+    many = [name for name, f in _functions().items() if _parameters(f) > MANY_PARAMETERS]
     assert len(many) <= len(WITH_MANY), many
 
 
