@@ -19,10 +19,6 @@ from typing import Any
 # which `optimised` of recipe_runs.py turns on for runs that take long. Measured against level 1
 # (CPU time): 10 to 20 % less in files of recipes, 9 % in that of images, 23 % in test_ties.py.
 # jaxlib 0.10 knows the emitters' flag; one that is not known ends the process.
-# Bytecode is kept even where the environment says not to, as containers do: the tests' own is made
-# by pytest, and the package's by jaxtyping, in 11 s (CPU) a process.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
 os.environ.setdefault("EQX_ON_ERROR", "nan")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault(
@@ -35,6 +31,11 @@ import jax
 import pytest
 from hypothesis import HealthCheck, settings
 from typer.testing import CliRunner
+
+# Bytecode is kept even where the environment says not to, as containers do: the tests' own is made
+# by pytest, and the package's by jaxtyping, in 11 s (CPU) a process.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", True)

@@ -5,6 +5,7 @@ notebooks' texts and this repository's own documents.
 """
 
 import ast
+import functools
 import json
 import re
 from pathlib import Path
@@ -46,6 +47,7 @@ ALLOWED = {r"(?<!\.)floors?": ("docs/benchmarks.md", "docs/benchmarks.py", *BENC
 FRACTION = re.compile(r"(?<![\w.:+)\]}])\.\d(?![f%]|e['\"}])")  # `.2f` is a format
 
 
+@functools.cache
 def _files() -> list[str]:
     kinds = ("*.py", "*.pyi", "*.jinja", "*.md", "*.ipynb")
     places = ["gdln_jax", "docs", "notebooks", "benchmarks"]
@@ -60,6 +62,7 @@ def _files() -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for path in found)
 
 
+@functools.cache
 def _text(name: str) -> str:
     text = (ROOT / name).read_text(encoding="utf-8")
     if name.endswith(".ipynb"):
@@ -69,6 +72,7 @@ def _text(name: str) -> str:
     return text
 
 
+@functools.cache
 def _words(text: str) -> str:
     """`text` with the words of identifiers parted."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])|_|'", " ", text)
@@ -77,6 +81,8 @@ def _words(text: str) -> str:
 def _uses(text: str, phrase: str) -> list[str]:
     """The lines that have `phrase`."""
     pattern = re.compile(rf"\b(?:{phrase})\b", re.IGNORECASE)
+    if not pattern.search(_words(text)):  # few have any
+        return []
     return [line.strip() for line in text.splitlines() if pattern.search(_words(line))]
 
 
