@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
-from scipy.special import erfinv
 
 from gdln_jax._checks import Suggesting, check_keys, is_concrete, namespace
 from gdln_jax._checks.types import ArrayLike, PRNGKeyArray
@@ -241,121 +240,72 @@ def _paths_through(graph: Graph) -> dict[str, int]:
 
 def _draws(
     key: PRNGKeyArray, stacks: Sequence[_Stack], orthogonal: bool
-) -> list[Array] | list[np.ndarray]:
-    """One array (name, target, source) per stack, each name's from a key of its own."""
+) -> list[Array | np.ndarray]:
+    """One array (name, target, source) per stack, each name's from a key of its own.
+
+    Matrices of a known key are made orthonormal in NumPy: LAPACK as well, but no program for each
+    shape.
+    """
     sizes = [len(names) * math.prod(shape) for names, shape in stacks]
-    if sum(sizes) <= _TOGETHER and not is_traced() and _is_counter(key):
-        return [_drawn(key, *stack, orthogonal) for stack in stacks]
+    known = sum(sizes) <= _TOGETHER and is_concrete(key) and not is_traced()
     most = max(math.prod(shape) for _, shape in stacks)
     together = most * sum(len(names) for names, _ in stacks) <= max(_TOGETHER, 2 * sum(sizes))
-    draws: list[Array] = []
+    draws: list[Array | np.ndarray] = []
     for part in [stacks] if together else [[stack] for stack in stacks]:
         words = np.concatenate([_words(names) for names, _ in part])
-        shapes = tuple((len(names), *shape) for names, shape in part)
-        draws += _draw(key, words, shapes, orthogonal)
+        numbers = _numbers(key, words, max(math.prod(shape) for _, shape in part))
+        numbers = np.asarray(numbers) if known else numbers
+        ends = np.cumsum([len(names) for names, _ in part])
+        for end, (names, shape) in zip(ends, part, strict=True):
+            own = numbers[end - len(names) : end]
+            draws.append(_shaped(own, *shape, orthogonal))
     return draws
 
 
-def _scaled(
-    scales: Sequence[ArrayLike], draws: Sequence[Array] | Sequence[np.ndarray]
-) -> list[Array]:
-    pairs = list(zip(scales, draws, strict=True))
-    if all(isinstance(draw, np.ndarray) for draw in draws):
-        products = [np.asarray(scale, draw.dtype) * draw for scale, draw in pairs]
-        return jax.device_put(products)  # type: ignore[return-value]
-    return _products(scales, draws)
+def _scaled(scales: Sequence[ArrayLike], draws: Sequence[Array | np.ndarray]) -> list[Array]:
+    known = [draw for draw in draws if isinstance(draw, np.ndarray)]
+    if len(known) < len(draws):
+        return _products(scales, draws)
+    pairs = zip(scales, known, strict=True)
+    return jax.device_put([np.asarray(scale, draw.dtype) * draw for scale, draw in pairs])
 
 
 @jax.jit  # apart from the draw, whose last product would be rounded otherwise
-def _products(scales: Sequence[ArrayLike], draws: Sequence[Array]) -> list[Array]:
-    return [scale * draw for scale, draw in zip(scales, draws, strict=True)]
+def _products(scales: Sequence[ArrayLike], draws: Sequence[Array | np.ndarray]) -> list[Array]:
+    return [jnp.multiply(scale, draw) for scale, draw in zip(scales, draws, strict=True)]
 
 
-def _drawn(
-    key: PRNGKeyArray, names: tuple[str, ...], shape: tuple[int, int], orthogonal: bool
-) -> np.ndarray:
-    """What `_draw` gives for one stack, to rounding, without a program: that takes 1 s to compile.
+@functools.partial(jax.jit, static_argnames="count")
+def _numbers(key: PRNGKeyArray, words: Array, count: int) -> Array:
+    """Normal numbers (name, count).
 
-    `jax.random.normal` with `fold_in` of a key of JAX's default kind, in NumPy.
+    The generator counts, so the first ones are those of a smaller array, and it is compiled once.
     """
-    dtype = np.dtype(jnp.result_type(float))
-    known = np.asarray(jax.random.key_data(key))
-    zeros = np.zeros((len(names), 1), np.uint32)
-    own = known[0] + zeros, known[1] + zeros
-    for word in _words(names).T:
-        own = _threefry(own, (zeros, word[:, None]))
-    # The counts of 64 bits fit into 32, see `_TOGETHER`.
-    count = np.arange(math.prod(shape), dtype=np.uint32)
-    high, low = _threefry(own, (np.zeros_like(count), count))
-    wide = dtype == np.float64
-    bits = high.astype(np.uint64) << np.uint64(32) | low if wide else high ^ low
-    # Random mantissas of numbers in [1, 2), and from there to (-1, 1).
-    info = np.finfo(dtype)
-    one = np.ones((), dtype).view(bits.dtype)
-    unit = (bits >> bits.dtype.type(info.bits - info.nmant) | one).view(dtype) - dtype.type(1)
-    least = np.nextafter(dtype.type(-1), dtype.type(0))
-    uniform = np.maximum(least, unit * (dtype.type(1) - least) + least)
-    normal = np.sqrt(2).astype(dtype) * erfinv(uniform)
-    if not orthogonal:
-        return normal.reshape(-1, *shape)
-    q, r = np.linalg.qr(normal.reshape(-1, max(shape), min(shape)))
-    frames = q * np.sign(np.diagonal(r, axis1=1, axis2=2))[:, None]
-    return frames if shape[0] >= shape[1] else np.swapaxes(frames, 1, 2)
 
-
-def _threefry(
-    key: tuple[np.ndarray, np.ndarray], count: tuple[np.ndarray, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
-    """The hash Threefry-2x32 of 20 rounds (Salmon et al. 2011), JAX's generator."""
-    keys = (*key, key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
-    a, b = count[0] + keys[0], count[1] + keys[1]
-    for block in range(5):
-        for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[block % 2]:
-            a = a + b
-            b = (b << np.uint32(turn) | b >> np.uint32(32 - turn)) ^ a
-        a = a + keys[(block + 1) % 3]
-        b = b + keys[(block + 2) % 3] + np.uint32(block + 1)
-    return a, b
-
-
-def _is_counter(key: PRNGKeyArray) -> bool:
-    """Whether the key is of JAX's default generator, of which `_drawn` is a copy."""
-    return (
-        is_concrete(key)
-        and jax.config.jax_threefry_partitionable  # type: ignore[attr-defined]
-        and str(jax.random.key_impl(key)) == "threefry2x32"
-    )
-
-
-@functools.partial(jax.jit, static_argnames=("shapes", "orthogonal"))
-def _draw(
-    key: PRNGKeyArray, words: Array, shapes: tuple[tuple[int, int, int], ...], orthogonal: bool
-) -> list[Array]:
-    """Stacks of the shapes (name, target, source), in one program.
-
-    Every name gets as many numbers as the largest array has, and uses the first: the generator
-    counts, so they are those of an array of its own size, and it is compiled once.
-    """
-    most = max(math.prod(shape[1:]) for shape in shapes)
-
-    def numbers(word: Array) -> Array:
+    def own(word: Array) -> Array:
         # The generator once in the program, not once for each word.
-        own, _ = jax.lax.scan(lambda k, w: (jax.random.fold_in(k, w), None), key, word)
-        return standard_normal(own, (most,))
+        folded, _ = jax.lax.scan(lambda k, w: (jax.random.fold_in(k, w), None), key, word)
+        return standard_normal(folded, (count,))
 
-    ends = np.cumsum([shape[0] for shape in shapes])[:-1]
-    parts = jnp.split(jax.vmap(numbers)(words), ends)
-    return [
-        _shaped(part, *shape[1:], orthogonal) for part, shape in zip(parts, shapes, strict=True)
-    ]
+    return jax.vmap(own)(words)
 
 
-def _shaped(numbers: Array, rows: int, columns: int, orthogonal: bool) -> Array:
+def _shaped(
+    numbers: Array | np.ndarray, rows: int, columns: int, orthogonal: bool
+) -> Array | np.ndarray:
+    numbers = numbers[:, : rows * columns]
     if not orthogonal:
-        return numbers[:, : rows * columns].reshape(-1, rows, columns)
-    tall = numbers[:, : rows * columns].reshape(-1, max(rows, columns), min(rows, columns))
-    frames = jax.vmap(orthonormal)(tall)
-    return frames if rows >= columns else jnp.swapaxes(frames, 1, 2)
+        return numbers.reshape(-1, rows, columns)
+    tall = numbers.reshape(-1, max(rows, columns), min(rows, columns))
+    if isinstance(tall, np.ndarray):
+        q, r = np.linalg.qr(tall)
+        frames = q * np.sign(np.diagonal(r, axis1=1, axis2=2))[:, None]
+    else:
+        frames = _orthonormal(tall)
+    return frames if rows >= columns else frames.swapaxes(1, 2)
+
+
+_orthonormal = jax.jit(jax.vmap(orthonormal))
 
 
 def _words(names: Iterable[str]) -> np.ndarray:

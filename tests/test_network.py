@@ -383,8 +383,7 @@ class TestInitialWeights:
 
     @pytest.mark.parametrize("bits", [64, 32])
     def test_known_and_traced_keys_draw_the_same(self, bits):
-        # Known keys in NumPy, keys under a transformation in a program of JAX; a key of another
-        # generator is drawn by JAX in any case.
+        # Matrices of known keys are orthonormal by NumPy, under a transformation by JAX.
         nodes = {"x": 5, "h": 6, "y": 2}
         graph = Graph(nodes, [("x", "h"), ("h", "y"), ("x", "y"), ("h", "y", "2")])
         makers = (init.orthogonal(0.3), init.normal(dict.fromkeys(graph.edge_index, 0.3)))
