@@ -78,7 +78,7 @@ CRITERIA = (
     statistical("agreement", "label agreement of two output domains", 0, 0.2, "1/classes"),
     statistical("worst_digits", _WORST, 0.85, 1, "digits", needs="digits"),
     statistical("worst_others", _WORST, 0.25, 1, "other data sets", needs="others"),
-    statistical("lag", _LAG, -1, 0.03, "above threshold", detail="largest {largest:.3f}"),
+    statistical("lag", _LAG, -1, 0.03, "below the threshold", detail="largest {largest:.3f}"),
     statistical("single", "K = 1: untrained accuracy, median", 0, 0.25, "chance is 0.1"),
     statistical("large", "largest gain: untrained accuracy, median", 0, 0.25, "chance is 0.1"),
     statistical("large_trained", "largest gain: trained accuracy, median", 0.35, 1, _RISING),
@@ -91,7 +91,7 @@ RECIPE = Recipe(
     summary="Rotated or permuted digits, MNIST or CIFAR-10: transfer to untrained routes",
     claim="Zero-shot transfer on real images, at small initial weights only",
     standing="holds under conditions",
-    proviso="above the threshold of the spectral gap; CIFAR-10 without N's ResNet",
+    proviso="below the threshold of sigma_2/sigma_1; CIFAR-10 without N's ResNet",
     errata=("E10", "E11", "E12"),
     options=Options,
     quick={
