@@ -400,13 +400,15 @@ def test_one_of_the_random_systems():
 
 
 def test_what_saddles_refuses_before_it_starts(late):
-    reduction = late[0].reduction
+    reduction, misspelt = late[0].reduction, {"max_event": 3}
     with pytest.raises(ValueError, match="lacks edge"):
         gdln.saddles(reduction, {"xA->hA1": 1.0})
     with pytest.raises(ValueError, match="not finite"):
         gdln.saddles(reduction, np.nan)
     with pytest.raises(ValueError, match="near"):
         gdln.saddles(reduction, 1.0, near=0.0)
+    with pytest.raises(TypeError, match=r"'max_event' \(did you mean 'max_events'"):
+        gdln.saddles(reduction, 1.0, **misspelt)
     single = jax.tree.map(lambda x: x.astype(np.float32) if x.dtype == float else x, reduction)
     with pytest.raises(ValueError, match="float64"):
         gdln.saddles(single, 1.0)
@@ -426,6 +428,8 @@ reduction = gdln.reduce(graph, gdln.GatedData({"x": [[1.0]]}, {"y": [[2.0]]}))
 attempts = [
     (lambda: gdln.saddles(graph, 1.0), "this is a Graph: make one, gdln.reduce"),
     (lambda: gdln.saddles(reduction, 1.0, quotient="no"), "quotient is 'no'; pass True to merge"),
+    (lambda: gdln.saddles(reduction, "a"), "c is 'a'; give one number"),
+    (lambda: gdln.saddles(reduction, {"x->z": 1.0}), "c names 'x->z', which is not an edge"),
     (lambda: plot.staircase(reduction, 0.1), "staircase is a Reduction; make one, gdln.saddles"),
     (lambda: found.times("a"), "eps is 'a'; it must be above 0 and finite"),
     (lambda: found.times(float("inf")), "eps is inf; it must be above 0 and finite"),

@@ -143,16 +143,17 @@ class Reduction(Result, SeveralArrays, eqx.Module):
         u, v = (self.u, self.v) if self.core is None else (self.core.u, self.core.v)
         return FrameView(self.graph, u, v)
 
-    def strengths_of(self, b: StrengthsLike) -> ModeStrengths | MatrixStrengths:
+    def strengths_of(self, b: StrengthsLike, *, name: str = "b") -> ModeStrengths | MatrixStrengths:
         """Bring `b` (number, per mode, or per edge) into the form the dynamics use.
 
         Modes that do not fit through an edge (a bottleneck) get strength 0 there whatever `b`.
         A coupled reduction takes matrices too, edge -> (mode, mode) or `run.b` at one time,
-        `jax.tree.map(lambda x: x[-1], run.b)`.
+        `jax.tree.map(lambda x: x[-1], run.b)`. Messages call it `name`.
         """
         if self.core is not None and holds_matrices(b):
             return MatrixStrengths.make(self.graph, self.core.size, self.modes, b)
-        return ModeStrengths.make(self.graph, self.modes, b).masked(self.mode_data.masks)
+        made = ModeStrengths.make(self.graph, self.modes, b, name=name)
+        return made.masked(self.mode_data.masks)
 
     def embed(self, b: StrengthsLike) -> GatedNetwork:
         """Return the full network W_e = U_e diag(b_e) V_e^T, for b as in `strengths_of`."""

@@ -20,8 +20,10 @@ class ModeStrengths(EdgeArrays):
     core: ClassVar[int] = 1
 
     @classmethod
-    def make(cls, graph: Graph, modes: int, b: Any) -> "ModeStrengths":
+    def make(cls, graph: Graph, modes: int, b: Any, *, name: str = "b") -> "ModeStrengths":
         """Make strengths from one number, one per mode, or edge -> either.
+
+        Messages call them `name`.
 
         Raises:
             ValueError: missing or unknown edges, a number of entries that is neither 1 nor the
@@ -33,14 +35,16 @@ class ModeStrengths(EdgeArrays):
             _check_fit(b, graph, (modes,))
             return b
         if not isinstance(b, Mapping):
-            row = jnp.asarray(_row(b, modes, "b"))
+            row = jnp.asarray(_row(b, modes, name))
             stores = (store for store in graph.stores if not store.frozen)
             return cls(graph, tuple(jnp.tile(row, (len(s.names), 1)) for s in stores))
-        given = _by_parameter(graph, b)
-        for name in graph.trainable:
-            if name not in given:
-                raise ValueError(f"b lacks edge {name!r}; give it a number or an array ({modes},).")
-        rows = {name: _row(given[name], modes, f"b[{name!r}]") for name in graph.trainable}
+        given = _by_parameter(graph, b, name)
+        for edge in graph.trainable:
+            if edge not in given:
+                raise ValueError(
+                    f"{name} lacks edge {edge!r}; give it a number or an array ({modes},)."
+                )
+        rows = {edge: _row(given[edge], modes, f"{name}[{edge!r}]") for edge in graph.trainable}
         return cls(graph, stacked(graph, rows))
 
     def masked(self, masks: tuple[Array, ...]) -> "ModeStrengths":
@@ -75,25 +79,25 @@ def _upright(graph: Graph, b: Mapping[str, Any]) -> dict[str, Any]:
     return _by_parameter(graph, turned)
 
 
-def _by_parameter(graph: Graph, b: Mapping[str, object]) -> dict[str, object]:
+def _by_parameter(graph: Graph, b: Mapping[str, object], what: str = "b") -> dict[str, object]:
     """Strengths keyed by parameter; an edge may stand for its class, if it says the same.
 
     Raises:
         ValueError: an unknown or a frozen one; two edges of a class that differ.
     """
     if not graph.tied:
-        check_keys(b, graph.edge_index, "b", "an edge of the graph")
+        check_keys(b, graph.edge_index, what, "an edge of the graph")
         return dict(b)
-    check_keys(b, {**graph.parameters, **graph.edge_index}, "b", "an edge of the graph")
+    check_keys(b, {**graph.parameters, **graph.edge_index}, what, "an edge of the graph")
     given: dict[str, object] = {}
     for name, value in b.items():
         parameter = name if name in graph.parameters else graph.parameter_of[name][0]
         if parameter in graph.frozen:
-            raise ValueError(f"b gives strengths to {name!r}, which is frozen: leave it out.")
+            raise ValueError(f"{what} gives strengths to {name!r}, which is frozen: leave it out.")
         before = given.setdefault(parameter, value)
         if before is not value and not np.array_equal(np.asarray(before), np.asarray(value)):
             raise ValueError(
-                f"b gives edges of the class {parameter!r} different strengths: give "
+                f"{what} gives edges of the class {parameter!r} different strengths: give "
                 f"{parameter!r} once."
             )
     return given

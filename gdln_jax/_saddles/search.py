@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gdln_jax._checks import check_integer, check_positive
+from gdln_jax._checks import answering, check_integer, check_positive
 from gdln_jax._reduction.reduction import Reduction, StrengthsLike
 from gdln_jax._reduction.refusal import check_ties
 from gdln_jax._reduction.strengths import ModeStrengths
@@ -19,6 +19,7 @@ from gdln_jax._saddles.origin import Origin
 from gdln_jax._saddles.staircase import SaddleError, SaddleEvent, Staircase, order
 
 
+@answering
 def saddles(
     reduction: Reduction,
     c: StrengthsLike,
@@ -111,7 +112,7 @@ def _landscape(
             "they grow. Solve it, Reduction.solve, or reduce with on_inexact='warn' for the "
             "diagonal approximation."
         )
-    b = reduction.strengths_of(c)
+    b = reduction.strengths_of(c, name="c")
     assert isinstance(b, ModeStrengths)
     floats = [x for x in jax.tree.leaves(reduction.mode_data) if eqx.is_inexact_array(x)]
     if any(x.dtype != np.float64 for x in floats):
