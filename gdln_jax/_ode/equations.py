@@ -322,8 +322,9 @@ def solve(
     # Without a least step a velocity that is not finite would use up max_steps in rejections, and
     # in a batch make everyone wait. It has to lie far below the rounding of t, since landing on
     # the saved times leaves steps of that size.
-    dtmin = 1e-25 * jnp.max(jnp.abs(ts))
+    dtmin = 1e-25 * jnp.maximum(jnp.abs(ts[0]), jnp.abs(ts[-1]))
     controller = settings.controller(y0, scale, dtmin=dtmin, force_dtmin=False)
+    first = 0 if t0 is None else start_index(ts, t0)
     t0 = ts[0] if t0 is None else t0
     end = march(
         velocity,
@@ -336,11 +337,12 @@ def solve(
         look=look,
         jumps=jumps,
         report=report,
+        first=first,
     )
     complete = sound & end.sound & (end.t >= ts[-1])
     reached = jnp.where(sound, end.t, -jnp.inf)
     # Times up to the start, and equal ones at the end, are saved once.
-    place = jnp.clip(jnp.arange(len(ts)), start_index(ts, t0), end.index - 1)
+    place = jnp.clip(jnp.arange(len(ts)), first, end.index - 1)
     there = complete | (ts <= reached)
     return Run(
         jax.tree.map(lambda leaf: _until(there, leaf[place]), end.saved),

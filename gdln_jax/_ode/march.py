@@ -138,21 +138,24 @@ def march(
     gap: Gap | None = None,
     jumps: Array | None = None,
     report: Reporter | None = None,
+    first: Array | int = 0,
 ) -> March:
     """Step from `t0` to the last of `ts`, or to where `gap` crosses 0.
 
     Every step ends at the latest on the next of `ts`, where `look(t, y, args)` is saved; a start at
     a saved time is a step of no length. Times up to `t0` are saved once, at the last of them.
-    The solver sees the state as one row: a step is a dozen operations on every array of it, and so
-    is its program.
+    The solver sees the state as one row, and what is saved is one row: a step is a dozen operations
+    on every array, and so is its program.
 
     Args:
         velocity, args: the vector field `velocity(t, y, args)` and its parameters.
         options: solver, adjoint and the largest number of steps.
+        first: `start_index(ts, t0)`.
         jumps: times at which `velocity` jumps; no step crosses one.
         report: called with the time since `t0`.
     """
     row, state = ravel_pytree(y0)
+    shapes = jax.eval_shape(lambda t, y: look(t, y, args), t0, y0)
     kind, stages = KINDS[type(options.adjoint)]
     loop = _Loop(
         t0,
@@ -161,7 +164,8 @@ def march(
         diffrax.ODETerm(lambda t, y, args: ravel_pytree(velocity(t, state(y), args))[0]),
         _prepared(options.solver, controller, stages),
         controller if jumps is None else diffrax.ClipStepSizeController(controller, jump_ts=jumps),
-        lambda t, y: look(t, state(y), args),
+        lambda t, y: _rows(look(t, state(y), args)),
+        jnp.asarray(first),
         None if gap is None else lambda t, y: gap.measure(t, state(y), args) - gap.level,
         report,
     )
@@ -174,7 +178,7 @@ def march(
         kind=kind,
         checkpoints=getattr(options.adjoint, "checkpoints", None),
     )
-    return dataclasses.replace(end, y=state(end.y))
+    return dataclasses.replace(end, y=state(end.y), saved=_arrays(end.saved, shapes))
 
 
 def start_index(ts: Array, t0: Array) -> Array:
@@ -192,7 +196,8 @@ class _Loop:
     term: diffrax.ODETerm
     solver: diffrax.AbstractSolver
     controller: diffrax.AbstractStepSizeController
-    look: Callable[[Array, Array], PyTree]
+    look: Callable[[Array, Array], "_Rows"]
+    first: Array
     gap: Callable[[Array, Array], Array] | None
     report: Reporter | None
 
@@ -215,7 +220,7 @@ class _Loop:
             solver=self.solver.init(self.term, self.t0, want, row, self.args),
             control=jax.tree.map(jnp.asarray, control),
             jumped=no if jumps else None,
-            index=start_index(self.ts, self.t0),
+            index=self.first,
             saved=jax.tree.map(
                 lambda leaf: jnp.zeros((len(self.ts), *leaf.shape), leaf.dtype), self._shapes(row)
             ),
@@ -229,7 +234,7 @@ class _Loop:
 
     def continues(self, now: March) -> Array:
         """Whether another step is due; the first is, if only to look at the start."""
-        begun = now.index != start_index(self.ts, self.t0)
+        begun = now.index != self.first
         return now.sound & ~now.crossed & ((now.t < self.ts[-1]) | ~begun)
 
     def step(self, whole: March) -> March:
@@ -266,7 +271,7 @@ class _Loop:
             shown=_reported(self.report, now.shown, after.t - self.t0, self.ts[-1] - self.t0),
         )
 
-    def _shapes(self, row: Array) -> PyTree:
+    def _shapes(self, row: Array) -> "_Rows":
         return jax.eval_shape(self.look, self.t0, row)
 
     def _stepped(self, now: March, end: Array) -> tuple[March, Array]:
@@ -302,6 +307,30 @@ class _Loop:
         # A step of no length, to look at the start, says nothing of the size of the next.
         rest = dataclasses.replace(now, solver=inner, steps=now.steps + 1, kept=now.kept + 1)
         return _where(still, rest, after), jnp.asarray(kept) | still
+
+
+# Type -> all entries of that type.
+_Rows = dict[str, Array]
+
+
+def _rows(tree: PyTree) -> _Rows:
+    """The arrays of `tree` as one row for each of their types."""
+    parts: dict[str, list[Array]] = {}
+    for leaf in jax.tree.leaves(tree):
+        parts.setdefault(str(leaf.dtype), []).append(jnp.ravel(leaf))
+    return {kind: jnp.concatenate(rows) for kind, rows in parts.items()}
+
+
+def _arrays(rows: _Rows, shapes: PyTree) -> PyTree:
+    """Arrays of these shapes, with one leading axis, from stacks of their `_rows`."""
+    leaves, structure = jax.tree.flatten(shapes)
+    read, arrays = dict.fromkeys(rows, 0), []
+    for leaf in leaves:
+        kind = str(leaf.dtype)
+        start, read[kind] = read[kind], read[kind] + leaf.size
+        stack = rows[kind][:, start : read[kind]]
+        arrays.append(stack.reshape(len(stack), *leaf.shape))
+    return jax.tree.unflatten(structure, arrays)
 
 
 def _located(now: March, after: March, kept: Array, end: Array, gap: Array) -> tuple[March, Array]:
