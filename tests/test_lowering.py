@@ -132,7 +132,7 @@ def test_first_calls_compile_few_programs() -> None:
     reduction = gdln.reduce(graph, data)
     with compiled() as names:
         b = gdln.effective_initial(reduction, net).strengths
-    assert names == []
+    assert names in ([], ["jit(_take)"])  # of the type check, which reads an entry
     for loss in (lambda: gdln.mse(net, data), lambda: reduction.loss(b)):
         with compiled() as names:
             loss()

@@ -11,13 +11,13 @@ from jaxtyping import Array
 
 from gdln_jax._data.packed import PackedData
 from gdln_jax._graph import Graph
-from gdln_jax._network.edges import Stacks
+from gdln_jax._network.edges import Stacks, by_store
 from gdln_jax._network.gated import GatedNetwork
 from gdln_jax._network.losses import mse
 from gdln_jax._reduction.classes import refine
 from gdln_jax._reduction.loss import ModeData, mode_loss
 from gdln_jax._reduction.statistics import GroupStatistics
-from gdln_jax._reduction.strengths import MatrixStrengths, ModeStrengths, embedded, in_frames
+from gdln_jax._reduction.strengths import ModeStrengths
 
 # Points at which the normal component is measured: below, at and above the size at which the
 # modes are learned, so that neither Sigma^yx nor Sigma^x dominates everywhere.
@@ -66,44 +66,15 @@ def normal_component(
     space is that of all strengths. `fixed` are the frozen arrays; of tied edges the gradient is
     that of the class, whose terms may cancel (theory#tied-frames).
     """
-    graph = packed.graph
     rng = np.random.default_rng(seed + 1)
-    classes = np.arange(len(graph.moving)) if labels is None else labels
+    classes = np.arange(len(packed.graph.moving)) if labels is None else labels
+    frames = _Frames(u, v, [np.asarray(mask) for mask in masks])
     worst = 0.0
     for size in _SIZES:
         values = size * scale * rng.uniform(0.5, 1.5, size=(classes.max() + 1, len(scale)))
-        off, total = _normal_norms(
-            packed, u, v, masks, ModeStrengths.from_flat(graph, values[classes]), fixed
-        )
-        if float(total) > 0:
-            worst = max(worst, math.sqrt(float(off) / float(total)))
+        strengths = by_store(packed.graph, values[classes], core=1)
+        worst = max(worst, frames.share_outside(packed, strengths, fixed))
     return worst
-
-
-@eqx.filter_jit
-def _normal_norms(
-    packed: PackedData,
-    u: tuple[Array, ...],
-    v: tuple[Array, ...],
-    masks: tuple[Array, ...],
-    b: ModeStrengths,
-    fixed: Stacks | None,
-) -> tuple[Array, Array]:
-    graph = packed.graph
-    gradient = jax.grad(lambda w: mse(GatedNetwork.from_stacks(graph, w, fixed), packed))(
-        embedded(u, b.masked(masks), v)
-    )
-    along = in_frames(ModeStrengths, graph, u, gradient, v)
-    return _off_and_total(gradient, embedded(u, along.masked(masks), v))
-
-
-def _off_and_total(gradient: tuple[Array, ...], inside: tuple[Array, ...]) -> tuple[Array, Array]:
-    """Squared norms of what of the gradient is not `inside`, and of all of it."""
-    off, total = jnp.zeros(()), jnp.zeros(())
-    for g, part in zip(gradient, inside, strict=True):
-        off += jnp.sum(jnp.square(g - part))
-        total += jnp.sum(jnp.square(g))
-    return off, total
 
 
 def span_leak(
@@ -122,32 +93,57 @@ def span_leak(
     """
     rng = np.random.default_rng(seed + 2)
     count = u[0].shape[-1]
+    frames = _Frames(u, v)
     worst = 0.0
     for factor in _SIZES:
         spread = factor * size / np.sqrt(count)
-        matrices = tuple(
-            jnp.asarray(spread * rng.normal(size=(len(stack), count, count))) for stack in u
-        )
-        off, total = _leak_norms(packed, u, v, matrices, fixed)
-        if float(total) > 0:
-            worst = max(worst, math.sqrt(float(off) / float(total)))
+        matrices = tuple(spread * rng.normal(size=(len(stack), count, count)) for stack in u)
+        worst = max(worst, frames.share_outside(packed, matrices, fixed))
     return worst
 
 
+class _Frames:
+    """Frames in NumPy, where what is done once with each stack is no program.
+
+    With `masks` (parameter, mode) their weights are U diag(b) V^T, without U b V^T.
+    """
+
+    def __init__(
+        self,
+        u: Sequence[Array],
+        v: Sequence[Array],
+        masks: Sequence[np.ndarray] | None = None,
+    ) -> None:
+        self.u, self.v, self.masks = [*map(np.asarray, u)], [*map(np.asarray, v)], masks
+
+    def share_outside(
+        self, packed: PackedData, strengths: Sequence[np.ndarray], fixed: Stacks | None
+    ) -> float:
+        """Relative norm of the gradient's part that no strengths make, at `strengths`."""
+        weights = [self._weights(k, b) for k, b in enumerate(strengths)]
+        gradient = [np.asarray(g) for g in _gradient(packed, jax.device_put(weights), fixed)]
+        total = sum(float(np.sum(np.square(g))) for g in gradient)
+        outside = [g - self._weights(k, self._read(k, g)) for k, g in enumerate(gradient)]
+        off = sum(float(np.sum(np.square(rest))) for rest in outside)
+        return math.sqrt(off / total) if total > 0 else 0.0
+
+    def _weights(self, k: int, b: np.ndarray) -> np.ndarray:
+        left = self.u[k] @ b if self.masks is None else self.u[k] * (b * self.masks[k])[:, None]
+        return left @ np.swapaxes(self.v[k], 1, 2)
+
+    def _read(self, k: int, w: np.ndarray) -> np.ndarray:
+        right = w @ self.v[k]
+        if self.masks is None:
+            return np.swapaxes(self.u[k], 1, 2) @ right
+        return np.sum(self.u[k] * right, axis=1)
+
+
 @eqx.filter_jit
-def _leak_norms(
-    packed: PackedData,
-    u: tuple[Array, ...],
-    v: tuple[Array, ...],
-    matrices: tuple[Array, ...],
-    fixed: Stacks | None,
-) -> tuple[Array, Array]:
-    graph = packed.graph
-    gradient = jax.grad(lambda w: mse(GatedNetwork.from_stacks(graph, w, fixed), packed))(
-        embedded(u, MatrixStrengths(graph, matrices), v)
-    )
-    along = in_frames(MatrixStrengths, graph, u, gradient, v)
-    return _off_and_total(gradient, embedded(u, along, v))
+def _gradient(packed: PackedData, weights: Sequence[Array], fixed: Stacks | None) -> Stacks:
+    def loss(weights: Sequence[Array]) -> Array:
+        return mse(GatedNetwork.from_stacks(packed.graph, tuple(weights), fixed), packed)
+
+    return tuple(jax.grad(loss)(weights))
 
 
 def tied_classes(datas: Sequence[ModeData], scale: np.ndarray, *, seed: int) -> np.ndarray:
