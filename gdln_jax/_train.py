@@ -77,7 +77,7 @@ def flow_time(
     _check_above_zero(tau, "tau")
     _check_above_zero(steps, "steps", or_zero=True)
     steps = jnp.asarray(steps)
-    scale = jnp.asarray(tau) / (1 - jnp.asarray(momentum))
+    scales = jnp.asarray(tau), jnp.asarray(momentum)
     if callable(learning_rate):
         if not is_concrete(steps):
             raise ValueError(
@@ -94,7 +94,7 @@ def flow_time(
     # A schedule may begin or end at 0.
     _check_above_zero(learning_rate, "learning_rate", or_zero=summed)
     if not summed:
-        return scale * learning_rate * steps
+        return _time(*scales, learning_rate, steps)
     if is_concrete(steps) and np.max(np.asarray(steps), initial=0) > len(learning_rate):
         raise ValueError(
             f"learning_rate has {len(learning_rate)} entries, but steps go up to "
@@ -102,7 +102,12 @@ def flow_time(
             "(or the schedule itself, or rates of several runs of shape (run, 1))."
         )
     past = jnp.concatenate([jnp.zeros(1), jnp.cumsum(learning_rate)])
-    return scale * jnp.interp(steps, jnp.arange(len(past)), past)
+    return _time(*scales, 1, jnp.interp(steps, jnp.arange(len(past)), past))
+
+
+@jax.jit  # one program: as single operations they would each be compiled
+def _time(tau: Array, momentum: Array, rate: ArrayLike, steps: Array) -> Array:
+    return tau / (1 - momentum) * rate * steps
 
 
 def _check_above_zero(values: ArrayLike, name: str, or_zero: bool = False) -> None:

@@ -165,6 +165,7 @@ def march(
         _prepared(options.solver, controller, stages),
         controller if jumps is None else diffrax.ClipStepSizeController(controller, jump_ts=jumps),
         lambda t, y: _rows(look(t, state(y), args)),
+        jax.eval_shape(_rows, shapes),
         jnp.asarray(first),
         None if gap is None else lambda t, y: gap.measure(t, state(y), args) - gap.level,
         report,
@@ -197,6 +198,7 @@ class _Loop:
     solver: diffrax.AbstractSolver
     controller: diffrax.AbstractStepSizeController
     look: Callable[[Array, Array], "_Rows"]
+    shapes: "_Rows"
     first: Array
     gap: Callable[[Array, Array], Array] | None
     report: Reporter | None
@@ -222,7 +224,7 @@ class _Loop:
             jumped=no if jumps else None,
             index=self.first,
             saved=jax.tree.map(
-                lambda leaf: jnp.zeros((len(self.ts), *leaf.shape), leaf.dtype), self._shapes(row)
+                lambda leaf: jnp.zeros((len(self.ts), *leaf.shape), leaf.dtype), self.shapes
             ),
             sound=jnp.asarray(True),
             steps=zero,
@@ -251,11 +253,10 @@ class _Loop:
             gap = jax.lax.stop_gradient(self.gap(end, after.y))
             after, kept = _located(now, after, kept, end, gap)
         landed = kept & (after.t >= self.ts[upcoming])
-        shapes = self._shapes(now.y)
         seen = jax.lax.cond(
             eqxi.unvmap_any(landed),
             lambda: self.look(self.ts[upcoming], after.y),
-            lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes),
+            lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.shapes),
         )
 
         def write(one: Array, every: PyTree) -> PyTree:
@@ -270,9 +271,6 @@ class _Loop:
             saved=jax.tree.map(write, seen, saved),
             shown=_reported(self.report, now.shown, after.t - self.t0, self.ts[-1] - self.t0),
         )
-
-    def _shapes(self, row: Array) -> "_Rows":
-        return jax.eval_shape(self.look, self.t0, row)
 
     def _stepped(self, now: March, end: Array) -> tuple[March, Array]:
         """A step to `end`, which becomes the state whether it is kept or not, and whether it is."""

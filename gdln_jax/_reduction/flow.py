@@ -199,7 +199,7 @@ def _solve(
     loss: Callable[..., Array],
     report: Reporter | None,
 ) -> tuple[Run, Array, Array]:
-    """The run with its coordinates at the times as `saved`, losses and status."""
+    """The run with its coordinates at the times as `saved`, without `final`; losses and status."""
 
     def look(t: Array, y: PyTree, args: tuple[PyTree, Array, PyTree]) -> tuple[PyTree, Array]:
         here = loss(y, args[0])
@@ -214,4 +214,4 @@ def _solve(
     end_reported(report, ts, run, losses[-1])
     losses = jnp.where(jnp.isfinite(losses), losses, jnp.nan)
     status = jnp.where(run.complete & jnp.all(jnp.isfinite(losses)), OK, GAVE_UP)
-    return run._replace(saved=coordinates), losses, status
+    return run._replace(saved=coordinates, final=None), losses, status
