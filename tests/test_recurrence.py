@@ -113,7 +113,7 @@ def test_a_run_of_the_reduced_loss_is_its_levels_one_by_one(monkeypatch):
     assert length() < 0.8 * one_by_one(monkeypatch, length)
     closed = exact.rnn_loss(task.meta["strengths"], b["Wx"], b["Wh"], b["Wy"])
     np.testing.assert_allclose(seen()[0], closed, rtol=1e-13)
-    np.testing.assert_allclose(gdln.mse(reduction.embed(b), task.data), closed, rtol=1e-13)
+    np.testing.assert_allclose(jax.jit(gdln.mse)(reduction.embed(b), task.data), closed, rtol=1e-13)
 
 
 def test_the_trace_does_not_grow_with_time():

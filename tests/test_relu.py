@@ -25,12 +25,9 @@ def plain(task: tasks.Task) -> gdln.GatedData:
 
 
 def random_data(key: jax.Array, inputs: int = 3, outputs: int = 2, n: int = 7) -> gdln.GatedData:
-    one, other = jax.random.split(key)
-    return gdln.GatedData(
-        {"x": jax.random.normal(one, (n, inputs))},
-        {"y": jax.random.normal(other, (n, outputs))},
-        weights=np.arange(1, n + 1),
-    )
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    x, y = (rng.standard_normal((n, size)) for size in (inputs, outputs))
+    return gdln.GatedData({"x": x}, {"y": y}, weights=np.arange(1, n + 1))
 
 
 # ---------------------------------------------------------------- the network
@@ -42,18 +39,20 @@ def test_forward_pass_by_hand(slope: float, bias: bool, key: jax.Array):
     """h_l = sigma(W_l h_{l-1} + c_l), linear at the end."""
     net = relu.ReLUNetwork.init([3, 5, 4, 2], std=[1.0, 0.5, 2.0], bias=bias, slope=slope, key=key)
     if net.biases is not None:
-        biases = tuple(0.3 * jnp.arange(len(b)) - 0.4 for b in net.biases)
+        biases = tuple(0.3 * np.arange(len(b)) - 0.4 for b in net.biases)
         net = relu.ReLUNetwork(net.weights, biases, slope)
     data = random_data(key)
     h = np.asarray(data.inputs["x"])
     for i, w in enumerate(net.weights):
         z = h @ np.asarray(w).T + (0 if net.biases is None else np.asarray(net.biases[i]))
         h = z if i == 2 else np.maximum(z, slope * z)
-    np.testing.assert_allclose(net(data)["y"], h, rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(net(data.inputs["x"]), h, rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(net(data.inputs["x"][0]), h[0], rtol=1e-12, atol=1e-14)
+    x = np.asarray(data.inputs["x"])
+    found = eqx.filter_jit(lambda net, data, x: (net(data)["y"], net(x), net(x[0])))(net, data, x)
+    for ours, wanted in zip(found, (h, h, h[0]), strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-12, atol=1e-14)
     error = 0.5 * np.sum((np.asarray(data.targets["y"]) - h) ** 2, axis=1)
-    np.testing.assert_allclose(gdln.mse(net, data), np.average(error, weights=range(1, 8)))
+    loss = eqx.filter_jit(gdln.mse)(net, data)
+    np.testing.assert_allclose(loss, np.average(error, weights=range(1, 8)))
 
 
 def test_same_key_same_weights_as_the_linear_network(key: jax.Array):
@@ -62,7 +61,7 @@ def test_same_key_same_weights_as_the_linear_network(key: jax.Array):
     linear = gdln.GatedNetwork.init(graph, gdln.init.normal(0.2), key=key)
     np.testing.assert_allclose(net.weights[0], linear.weights["x->h1"], rtol=1e-15)
     np.testing.assert_allclose(net.weights[1], linear.weights["h1->y"], rtol=1e-15)
-    assert float(jnp.std(relu.ReLUNetwork.init([90, 90, 3], std=2.0, key=key).weights[0])) > 1.9
+    assert np.std(relu.ReLUNetwork.init([90, 90, 3], std=2.0, key=key).weights[0]) > 1.9
     gained = relu.ReLUNetwork.init(graph, init=gdln.init.orthogonal(0.3), key=key)
     values = np.linalg.svd(gained.weights[0], compute_uv=False)
     np.testing.assert_allclose(values, 0.3)
@@ -70,13 +69,13 @@ def test_same_key_same_weights_as_the_linear_network(key: jax.Array):
 
 def test_a_unit_at_exactly_0_is_off(key: jax.Array):
     """The convention: gate 0 and derivative `slope` at z = 0, in gates as in gradients."""
-    x = jnp.array([[1.0, -1.0], [1.0, 1.0]])
-    data = gdln.GatedData({"x": x}, {"y": jnp.ones((2, 1))})
+    x = np.array([[1.0, -1.0], [1.0, 1.0]])
+    data = gdln.GatedData({"x": x}, {"y": np.ones((2, 1))})
     for slope in (0.0, 0.25):
-        net = relu.ReLUNetwork([jnp.array([[1.0, 1.0]]), jnp.array([[1.0]])], slope=slope)
+        net = relu.ReLUNetwork([np.array([[1.0, 1.0]]), np.array([[1.0]])], slope=slope)
         np.testing.assert_array_equal(relu.activation_patterns(net, data), [[False, True]])
-        gate = jax.vmap(jax.grad(lambda z, net=net: net(z)[0]))(x)[:, 0]
-        np.testing.assert_array_equal(gate, [slope, 1.0])
+        slopes = jax.jit(jax.vmap(jax.grad(lambda z, net=net: net(z)[0])))(x)
+        np.testing.assert_array_equal(np.asarray(slopes)[:, 0], [slope, 1.0])
         _, gated, _ = relu.as_gated(net, data)
         np.testing.assert_array_equal(gated.node_gates["h1.0"], [slope, 1.0])
     patterns = relu.implementable_patterns(np.array([[1.0], [-1.0]]))
@@ -156,29 +155,32 @@ def test_refusals_name_the_culprit_and_the_cure(call: Callable, words: str, key:
 
 
 # ---------------------------------------------------------------- patterns and shares
+# One program each: op by op, a shape compiles dozens.
+activation_patterns = eqx.filter_jit(relu.activation_patterns)
+unit_power = eqx.filter_jit(relu.unit_power)
 
 
 def test_activation_patterns_and_threshold():
-    w = jnp.array([[1.0, 0.0], [1.0, 0.95], [-1.0, -1.0], [0.0, 0.0]])
-    net = relu.ReLUNetwork([w, jnp.ones((1, 4))])
-    x = jnp.array([[1.0, 0.0], [0.0, 1.0], [1.0, -1.0]])
+    w = np.array([[1.0, 0.0], [1.0, 0.95], [-1.0, -1.0], [0.0, 0.0]])
+    net = relu.ReLUNetwork([w, np.ones((1, 4))])
+    x = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, -1.0]])
     exact = [[1, 0, 1], [1, 1, 1], [0, 0, 0], [0, 0, 0]]
-    np.testing.assert_array_equal(relu.activation_patterns(net, x), exact)
+    np.testing.assert_array_equal(activation_patterns(net, x), exact)
     # Unit 2's activation .05 on the last example is 5 % of its largest, 1.
     exact[1][2] = 0
-    np.testing.assert_array_equal(relu.activation_patterns(net, x, threshold=0.1), exact)
-    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, -leaf]), net)
-    both = jax.vmap(lambda m: relu.activation_patterns(m, x))(stacked)
+    np.testing.assert_array_equal(activation_patterns(net, x, threshold=0.1), exact)
+    stacked = jax.tree.map(lambda leaf: np.stack([leaf, -leaf]), net)
+    both = eqx.filter_jit(eqx.filter_vmap(lambda m: relu.activation_patterns(m, x)))(stacked)
     assert both.shape == (2, 4, 3)
     np.testing.assert_array_equal(both[1], [[0, 0, 0], [0, 0, 0], [1, 1, 0], [0, 0, 0]])
 
 
 def test_shares_add_up_and_count_interference():
     """Two units that cancel have opposite shares; a group's share is that of its joint output."""
-    w = jnp.array([[1.0], [1.0], [1.0]])
-    net = relu.ReLUNetwork([w, jnp.array([[2.0, -1.0, 0.0]])])
-    data = gdln.GatedData({"x": jnp.ones((1, 1))}, {"y": jnp.ones((1, 1))})
-    np.testing.assert_allclose(relu.unit_power(net, data), [2, -1, 0])
+    w = np.array([[1.0], [1.0], [1.0]])
+    net = relu.ReLUNetwork([w, np.array([[2.0, -1.0, 0.0]])])
+    data = gdln.GatedData({"x": np.ones((1, 1))}, {"y": np.ones((1, 1))})
+    np.testing.assert_allclose(unit_power(net, data), [2, -1, 0])
     power = relu.pattern_power(net, data)
     np.testing.assert_allclose(power.shares, [1.0])
     np.testing.assert_array_equal(power.counts, [3])
@@ -189,8 +191,8 @@ def test_shares_of_patterns_are_sums_over_units(layer: int, key: jax.Array):
     data = random_data(key)
     net = relu.ReLUNetwork.init([3, 9, 8, 2], bias=True, slope=0.1, key=key)
     power = relu.pattern_power(net, data, layer=layer)
-    share = np.asarray(relu.unit_power(net, data, layer=layer))
-    on = np.asarray(relu.activation_patterns(net, data, layer=layer)).astype(int)
+    share = np.asarray(unit_power(net, data, layer=layer))
+    on = np.asarray(activation_patterns(net, data, layer=layer)).astype(int)
     assert power.shares.sum() == pytest.approx(1, abs=1e-12)
     assert list(power.shares) == sorted(power.shares, reverse=True)
     np.testing.assert_array_equal(power.patterns[power.index], on)
@@ -199,8 +201,9 @@ def test_shares_of_patterns_are_sums_over_units(layer: int, key: jax.Array):
     np.testing.assert_allclose(power.share_of(lambda p: p[0] == 1), share[on[:, 0] == 1].sum())
     # The weights of the examples count: one with nearly all of the weight decides alone.
     alone = gdln.GatedData(data.inputs, data.targets, weights=[1, 0, 0, 0, 0, 0, 0])
-    first = gdln.GatedData({"x": data.inputs["x"][:1]}, {"y": data.targets["y"][:1]})
-    np.testing.assert_allclose(relu.unit_power(net, alone), relu.unit_power(net, first))
+    x, y = (np.asarray(values)[:1] for values in (data.inputs["x"], data.targets["y"]))
+    first = gdln.GatedData({"x": x}, {"y": y})
+    np.testing.assert_allclose(unit_power(net, alone), unit_power(net, first))
 
 
 # ---------------------------------------------------------------- the equivalent gated network

@@ -51,17 +51,20 @@ def test_curve_reference_times(reference):
 
 CURVES = np.array([(1.0, 1e-3, S, D), (1.0, 1e-8, S, D), (1.0, 1e-30, S, D), (3.0, 9.0, S, D)])
 EVERY = (0, 1, 2, 3)
+BOTH = (jax.grad, jax.jacfwd)
 
 
 def test_curve_times_and_derivatives_are_those_of_the_inverse():
     def time(*x):
         return curve_time(*x).time
 
-    np.testing.assert_allclose(jax.vmap(time)(*CURVES.T), inverse(*CURVES.T), rtol=1e-14)
-    for transform in (jax.grad, jax.jacfwd):
-        got = jax.jit(jax.vmap(transform(time, EVERY)))(*CURVES.T)
-        wanted = jax.jit(jax.vmap(transform(inverse, EVERY)))(*CURVES.T)
-        np.testing.assert_allclose(got, wanted, rtol=1e-9)
+    def read(f):
+        return jax.jit(jax.vmap(lambda *x: [g(*x) for g in (f, *(t(f, EVERY) for t in BOTH))]))
+
+    (got, *slopes), (wanted, *theirs) = read(time)(*CURVES.T), read(inverse)(*CURVES.T)
+    np.testing.assert_allclose(got, wanted, rtol=1e-14)
+    for ours, known in zip(slopes, theirs, strict=True):
+        np.testing.assert_allclose(ours, known, rtol=1e-9)
 
 
 @pytest.mark.slow
@@ -79,11 +82,11 @@ def test_curve_derivative_is_the_same_for_args_as_for_closed_over():
     def f(p):
         return time_to(1.0, curve=lambda t, p: exact.linear_mode(t, p[1], D, p[0]), args=p).time
 
-    np.testing.assert_allclose(
-        jax.grad(f)((1e-3, S)),
-        jax.grad(lambda p: curve_time(1.0, p[0], p[1], D).time)((1e-3, S)),
-        rtol=1e-14,
-    )
+    def closed_over(p):
+        return curve_time(1.0, p[0], p[1], D).time
+
+    ours, theirs = jax.jit(lambda p: [jax.grad(one)(p) for one in (f, closed_over)])((1e-3, S))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-14)
 
 
 def test_curve_vmap():
@@ -99,8 +102,9 @@ def test_margin_time_in_delta():
         def f(x, g=gating):
             return time_to(0.2, curve=lambda t: exact.margin_loss(t, x, 1e-8, gating=g)).time
 
-        wanted = (f(0.4 + 1e-5) - f(0.4 - 1e-5)) / 2e-5
-        assert abs(jax.grad(f)(0.4) / wanted - 1) < 1e-8
+        both = jax.jit(jax.value_and_grad(f))
+        wanted = (both(0.4 + 1e-5)[0] - both(0.4 - 1e-5)[0]) / 2e-5
+        assert abs(both(0.4)[1] / wanted - 1) < 1e-8
 
 
 @pytest.mark.slow
@@ -132,7 +136,8 @@ def test_crossover_of_the_gatings_found_by_differentiating_times(reference):
 
 
 def test_never_reached_is_inf_without_nan():
-    got, gradient = jax.value_and_grad(lambda a: curve_time(3.0, a, S, D).time)(1e-3)
+    time = jax.jit(jax.value_and_grad(lambda a: curve_time(3.0, a, S, D).time))
+    got, gradient = time(1e-3)
     assert got == jnp.inf
     assert gradient == 0
     # Exactly the limit is not reached either, and a loss above L(0) never was there.
@@ -176,7 +181,7 @@ def test_ode_half_times_from_any_plateau_at_default_tolerances(a0):
 def test_ode_derivatives_in_everything():
     """A boolean event would give 0."""
     every, args = (0, 1, 2, 3), (1.0, 1e-9, S, D)
-    theirs = jax.grad(inverse, every)(*args)
+    theirs = jax.jit(jax.grad(inverse, every))(*args)
     got = jax.grad(lambda *x: flow_time(*x).time, every)(*args)
     np.testing.assert_allclose(got, theirs, rtol=1e-8)
 
@@ -205,16 +210,17 @@ def test_ode_second_derivatives():
 
 
 def test_ode_never_reached_and_batches():
-    levels = jnp.array([0.5, 1.0, 9.0, 1e-3])
+    levels = np.array([0.5, 1.0, 9.0, 1e-3])
     got = flow_time(levels, 1e-3, S, D)
     assert got.reached.tolist() == [True, True, False, True]
     wanted = exact.linear_mode_time(levels[:2], S, D, 1e-3)
     np.testing.assert_allclose(got.time[:2], wanted, rtol=1e-10)
     assert got.time[2] == jnp.inf
     assert got.time[3] == 0
-    slope = jax.grad(lambda a0: flow_time(9.0, a0, S, D).time)(1e-3)
-    assert slope == 0
-    mapped = jax.vmap(lambda a0: flow_time(1.0, a0, S, D))(jnp.array([1e-3, 5.0]))
+    # In all arguments, as above: one program.
+    slopes = jax.grad(lambda *x: flow_time(*x).time, EVERY)(9.0, 1e-3, S, D)
+    assert not np.any(slopes)
+    mapped = jax.vmap(lambda a0: flow_time(1.0, a0, S, D))(np.array([1e-3, 5.0]))
     assert mapped.reached.tolist() == [True, False]
     assert isinstance(mapped, Crossing)
 

@@ -4,6 +4,8 @@ System: two layers, any weights, whitened input (tests/README), the Riccati solu
 (1998) and Braun et al. (2022). The ODE is solved at 1e-13, the maps compared to 1e-9.
 """
 
+import functools
+
 import diffrax
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,7 @@ from gdln_jax import GatedNetwork, Graph, exact, init
 TIMES = np.array([0.0, 0.5, 3.0, 10.0, 40.0])
 
 
+@functools.partial(jax.jit, static_argnames=("widths", "lam", "scale", "dtype"))
 def balanced(key, widths, lam, scale=1.0, dtype=jnp.float64):
     """W1 and W2 with W2^T W2 - W1 W1^T = lam I; all singular values of W2 W1 are `scale`."""
     start = init.balanced(lam, scale=np.sqrt(scale))
@@ -44,6 +47,10 @@ def simulate(w1, w2, sigma, sigma_x):
     return ys[1] @ ys[0]
 
 
+# One program for each shape: op by op it is dozens, as other tests here have it.
+flow = jax.jit(exact.two_layer_flow)
+
+
 def possible(widths, lam):
     return lam == 0 or (widths[2] if lam > 0 else widths[0]) >= widths[1]
 
@@ -61,29 +68,30 @@ CASES = [
 def test_follows_the_flow_from_balanced_weights(widths, lam, key):
     """Unaligned frames, bottlenecks, and large t, where the bottleneck keeps the largest modes."""
     w1, w2 = balanced(key, widths, lam, scale=0.02)
-    sigma = jax.random.normal(jax.random.fold_in(key, 1), (widths[2], widths[0]))
-    got = exact.two_layer_flow(1.7 * TIMES, w1, w2, sigma, 1.7, sigma_x=0.7)
+    sigma = np.random.default_rng(1).normal(size=(widths[2], widths[0]))
+    got = np.asarray(flow(1.7 * TIMES, w1, w2, sigma, 1.7, sigma_x=0.7))
     np.testing.assert_allclose(got, simulate(w1, w2, sigma, 0.7), rtol=0, atol=1e-9)
-    np.testing.assert_allclose(got[0], w2 @ w1, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(got[0], np.asarray(w2) @ np.asarray(w1), rtol=0, atol=1e-14)
 
 
 def test_limit_is_the_best_map_that_fits_the_bottleneck(key):
-    sigma = jax.random.normal(key, (5, 4))
-    u, s, vt = np.linalg.svd(sigma)
-    for hidden in (2, 7):
-        w1, w2 = balanced(key, (4, hidden, 5), 0.0, scale=1e-3)
-        best = (u[:, :4] * np.where(np.arange(4) < hidden, s, 0)) @ vt
-        got = exact.two_layer_flow(jnp.inf, w1, w2, sigma)
-        np.testing.assert_allclose(got, best, rtol=0, atol=1e-12)
+    # Sizes, times and so programs of the test above.
+    for widths in ((3, 2, 5), (2, 5, 3)):
+        sigma = np.random.default_rng(0).normal(size=(widths[2], widths[0]))
+        u, s, vt = np.linalg.svd(sigma, full_matrices=False)
+        w1, w2 = balanced(key, widths, 0.0, scale=1e-3)
+        best = (u * np.where(np.arange(len(s)) < widths[1], s, 0)) @ vt
+        got = flow(np.full(len(TIMES), np.inf), w1, w2, sigma, 1.0, sigma_x=1.0)
+        np.testing.assert_allclose(got[0], best, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("a0", [1e-3, 1e-30])
 def test_is_the_mode_formula_on_deep_plateaus_and_at_100_half_times(a0):
     """Modes 1e30 apart in time do not contaminate each other; the slow one has s ten times less."""
     s = np.array([0.7, 0.07])
-    root = np.sqrt(a0) * jnp.eye(2)
+    root = np.sqrt(a0) * np.eye(2)
     t = np.array([0, 0.5, 1, 2, 100]) * np.log(s[1] / a0) / (2 * s[1])
-    got = exact.two_layer_flow(t, root, root, jnp.diag(s))
+    got = np.asarray(exact.two_layer_flow(t, root, root, np.diag(s)))
     wanted = np.stack([exact.linear_mode(t, s[i], 1.0, a0) for i in range(2)])
     np.testing.assert_allclose(got[:, [0, 1], [0, 1]].T, wanted, rtol=1e-10)
     assert not np.any(got[:, [0, 1], [1, 0]])
@@ -100,10 +108,10 @@ def test_is_the_unbalanced_mode_formula():
 
 def test_saddle_is_not_left_by_rounding():
     """W2 = -W1^T with positive targets decays to the saddle at 0 and stays there."""
-    root = jnp.diag(jnp.array([0.3, 0.2]))
-    got = exact.two_layer_flow(np.array([5.0, 1e3]), root, -root, jnp.diag(jnp.array([0.7, 0.3])))
+    root, sigma = np.diag([0.3, 0.2]), np.diag([0.7, 0.3])
+    got = np.asarray(exact.two_layer_flow(np.array([5.0, 1e3]), root, -root, sigma))
     wanted = exact.linear_mode(5.0, np.array([0.7, 0.3]), 1.0, np.array([-0.09, -0.04]))
-    np.testing.assert_allclose(jnp.diag(got[0]), wanted, rtol=1e-12)
+    np.testing.assert_allclose(np.diag(got[0]), wanted, rtol=1e-12)
     assert np.abs(got[1]).max() < 1e-100
 
 
@@ -134,7 +142,7 @@ def test_gradients_survive_repeated_singular_values(key):
 @pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.float64, marks=pytest.mark.slow)])
 def test_finite_with_finite_gradients_at_any_time(dtype, key):
     w1, w2 = balanced(key, (3, 2, 4), 0.1, scale=1e-3, dtype=dtype)
-    sigma = jax.random.normal(key, (4, 3), dtype)
+    sigma = np.random.default_rng(0).normal(size=(4, 3)).astype(dtype)
     f = jax.jit(jax.value_and_grad(lambda *x: jnp.sum(exact.two_layer_flow(*x) ** 2), (0, 1, 2, 3)))
     for t in (0.0, 1.0, 100.0, 1e6, np.inf):
         value, gradient = f(dtype(t), w1, w2, sigma)
@@ -144,27 +152,25 @@ def test_finite_with_finite_gradients_at_any_time(dtype, key):
 
 def test_more_steps_change_nothing(key):
     w1, w2 = balanced(key, (3, 2, 4), -0.1, scale=1e-2)
-    sigma = jax.random.normal(key, (4, 3))
-    runs = [exact.two_layer_flow(9.0, w1, w2, sigma, steps=n) for n in (32, 100, 512)]
+    sigma = np.random.default_rng(0).normal(size=(4, 3))
+    runs = [exact.two_layer_flow(9.0, w1, w2, sigma, steps=n) for n in (32, 512)]
     np.testing.assert_allclose(runs[1], runs[0], rtol=0, atol=1e-11)
-    np.testing.assert_allclose(runs[2], runs[0], rtol=0, atol=1e-11)
 
 
 def test_refusals(key):
-    w1, w2 = balanced(key, (3, 2, 4), 0.1)
-    sigma = jnp.ones((4, 3))
+    w1, w2 = map(np.array, balanced(key, (3, 2, 5), 0.4, scale=0.02))
+    sigma, apart = np.ones((5, 3)), w1 + 0.1 * (np.indices(w1.shape).sum(0) == 0)
     with pytest.raises(ValueError, match="not balanced"):
-        exact.two_layer_flow(1.0, w1.at[0, 0].add(0.1), w2, sigma)
+        exact.two_layer_flow(1.0, apart, w2, sigma)
     with pytest.raises(ValueError, match=r"\(hidden, in\), \(out, hidden\), \(out, in\)"):
         exact.two_layer_flow(1.0, w2, w1, sigma)
     with pytest.raises(ValueError, match="multiple of the identity"):
-        exact.two_layer_flow(1.0, w1, w2, sigma, sigma_x=jnp.diag(jnp.array([1.0, 1.0, 2.0])))
+        exact.two_layer_flow(1.0, w1, w2, sigma, sigma_x=np.diag([1.0, 1.0, 2.0]))
     with pytest.raises(ValueError, match="sigma_x"):
         exact.two_layer_flow(1.0, w1, w2, sigma, sigma_x=0.0)
     with pytest.raises(ValueError, match="steps"):
         exact.two_layer_flow(1.0, w1, w2, sigma, steps=0)
-    unsound = jax.jit(exact.two_layer_flow)(1.0, w1.at[0, 0].add(0.1), w2, sigma)
-    assert np.all(np.isnan(unsound))
+    assert np.all(np.isnan(flow(TIMES, apart, w2, sigma, 1.0, sigma_x=1.0)))
 
 
 # Independent values: W2 = (W1 W1^T + I/2)^(1/2).
@@ -218,8 +224,8 @@ def test_tasks_may_differ_in_the_variance_of_their_inputs():
 
 def test_a_sequence_is_differentiable_in_its_switches():
     # Independent values: A, B, A on [0, 5], [5, 9], [9, 14].
-    weights = 0.1 * jnp.eye(2)
-    sigmas = jnp.stack([jnp.diag(jnp.array(s)) for s in ([1, 0.6], [0.2, 1.1], [1, 0.6])])
+    weights = 0.1 * np.eye(2)
+    sigmas = np.stack([np.diag(s) for s in ([1, 0.6], [0.2, 1.1], [1, 0.6])])
 
     def modes(times, end):
         return jnp.diag(exact.two_layer_sequence(end, weights, weights, sigmas, times))
