@@ -405,6 +405,20 @@ def routing_velocity(x, p):
     return (x**2 + c) * (s - d / m * x * (x**2 + c)) / m
 
 
+def test_modes_known_to_grow_are_solved_without_the_rest_to_the_same_values():
+    # Rows: two signs, a shift, a start at 0, one that decays with a shift through 0. The last row
+    # makes it all regimes; both programs give one value, also at -1, 0 and inf.
+    t = np.array([-1.0, 0.0, 0.3, 4.0, 30.0, np.inf])
+    rows = np.array([[3, 0.1, 0], [-3, -0.1, 0.2], [2, 0, 0.1], [-2, 0, 0.3], [-2, 0.1, 0.3]])
+    s, b0, c = rows.T[..., None]
+    full = np.asarray(routing(t, s, 1.0, b0, 7.0, c))
+    grown = exact.routing_mode(t, s[:4], 1.0, b0[:4], 7.0, c=c[:4])
+    np.testing.assert_allclose(grown, full[:4], rtol=1e-13, atol=1e-14)
+    every = exact.routing_mode(t, s, 1.0, b0, 7.0, c=c)
+    np.testing.assert_allclose(every, full, rtol=1e-13, atol=1e-14)
+    assert np.all(np.isnan(full) == (t < 0))
+
+
 def test_routing_mode_solves_eq_15_in_every_regime():
     t, s, d, b0, m, c = np.array(list(ROUTING.values())).T
     solved = jax.jit(jax.vmap(partial(solve, routing_velocity)))
