@@ -5,6 +5,7 @@ A page holds them as text for the browser. Private to `gdln_jax._live`, so impor
 
 from gdln_jax._live import RECIPES, families, own, recipe_page, setup
 
-FAMILIES, Setup, parameter_data = families.FAMILIES, setup.Setup, setup.parameter_data
+FAMILIES, parameter_data = families.FAMILIES, setup.parameter_data
+Setup = setup.Setup
 
 __all__ = ["FAMILIES", "RECIPES", "Setup", "own", "parameter_data", "recipe_page"]

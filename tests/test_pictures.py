@@ -1,6 +1,7 @@
 """Pictures of runs in one call: what they take, what they show, what they refuse."""
 
 import itertools
+from typing import Any
 
 import drawn_text
 import jax
@@ -45,7 +46,7 @@ def runs(system):
 KINDS = ("flow", "solve", "quotient", "train", "batch", "sweep")
 
 
-def labels(ax: Axes):
+def labels(ax: Axes) -> Any:
     """The names at the ends of curves or beside points."""
     kinds = ("EndLabels", "PointLabels")
     (found,) = [a for a in ax.get_children() if type(a).__name__ in kinds]

@@ -5,6 +5,8 @@ Known answers: reference values by independent code, `exact.chain_blow_up` and
 why.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -400,7 +402,8 @@ def test_one_of_the_random_systems():
 
 
 def test_what_saddles_refuses_before_it_starts(late):
-    reduction, misspelt = late[0].reduction, {"max_event": 3}
+    reduction = late[0].reduction
+    misspelt: dict[str, Any] = {"max_event": 3}
     with pytest.raises(ValueError, match="lacks edge"):
         gdln.saddles(reduction, {"xA->hA1": 1.0})
     with pytest.raises(ValueError, match="not finite"):

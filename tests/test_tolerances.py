@@ -158,8 +158,10 @@ class TestKinks:
             kinks = True
 
         def solver(model):
-            how = {"loss": lambda m, _: sum(jnp.sum(w**2) for w in jax.tree.leaves(m))}
-            return chosen(lambda: gdln.gradient_flow(model, None, [0.0, 1.0], **how))[0]
+            def loss(model, _):
+                return jnp.sum(jnp.stack([jnp.sum(w**2) for w in jax.tree.leaves(model)]))
+
+            return chosen(lambda: gdln.gradient_flow(model, None, [0.0, 1.0], loss=loss))[0]
 
         smooth = gdln.GatedNetwork.init(GRAPH, gdln.init.normal(0.1), key=jax.random.key(0))
         assert solver(smooth) == solver({"one": smooth}) == "Dopri8"
