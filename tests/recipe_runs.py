@@ -15,8 +15,8 @@ from gdln_jax.recipes import Result
 # Recipes of thousands of steps, which take longer than LLVM's optimisation. Half the CPU time goes
 # in `claims`, `depth`, `contexts` and `images`, a third in `gates`, a tenth in the others.
 LONG = {
-    *("claims", "contexts", "depth", "gates", "images", "learned-gates", "more-contexts"),
-    "routing",
+    *("claims", "contexts", "depth", "gates", "generalisation", "images", "learned-gates"),
+    *("margin", "more-contexts", "routing"),
 }
 # Endings of the files that the command writes for a recipe, sorted.
 WRITTEN = [".json", ".md", ".nc", ".pdf", ".png", ".txt"]

@@ -13,7 +13,7 @@ from gdln_jax.recipes.images import PAPER, Options, simulate
 
 @pytest.fixture(scope="module")
 def result():
-    return quick("images")
+    return quick("images", gains=(10.0,))  # a small gain is that of the other panel
 
 
 @pytest.mark.slow
