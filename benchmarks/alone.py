@@ -17,7 +17,8 @@ def main() -> None:
     on_cores(job.cores)
     import jax
 
-    jax.config.update("jax_num_cpu_devices", job.cores)  # runs are shared out over devices
+    # Runs are shared out over devices.
+    jax.config.update("jax_num_cpu_devices", min(job.devices, job.cores))
     jax.config.update("jax_enable_x64", job.x64)
     # A cache would make cold calls warm.
     jax.config.update("jax_enable_compilation_cache", False)

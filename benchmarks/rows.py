@@ -11,11 +11,14 @@ from benchmarks.table import Row
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A function that measures rows, and what its process needs: precision and cores."""
+    """A function that measures rows, and what its process needs: precision, cores, and how many
+    devices JAX makes of them.
+    """
 
     measure: Callable[[bool], list[Row]]
     x64: bool = False
     cores: int = 2
+    devices: int = 2
 
 
 # The scripts' loop over runs takes minutes and is the same for each: two of them, scaled up. The
@@ -24,7 +27,10 @@ _TIMED = (0, -1)
 
 
 def training_row(quick: bool) -> list[Row]:
-    """N Fig. 4: routing M = 7, K = 4, N_h = 64, 10 seeds x 500 steps, singular values."""
+    """N Fig. 4: routing M = 7, K = 4, N_h = 64, 10 seeds x 500 steps, singular values.
+
+    On two devices of the CPU, as after `gdln.configure(cpu_devices=2)`, or on one.
+    """
     seeds, steps = (2, 20) if quick else (10, 500)
     # Without singular values too: with them, most of the time goes to LAPACK's SVDs.
     return [
@@ -45,6 +51,8 @@ def _training(
     scales: tuple[float, ...], seeds: int, steps: int, save_every: int, *, values: bool,
     timed: tuple[int, ...],
 ) -> list[Row]:  # fmt: skip
+    import jax
+
     import gdln_jax as gdln
     from benchmarks import measuring, programs
     from benchmarks.jax_loop import make_loop
@@ -90,7 +98,9 @@ def _training(
     taken = measuring.alternate(work.run, *(f for f, _ in others.values()), repeats=2)
     rate_here = measuring.small_product_rate(runs, 64, 64, 28)
     sizes = f"M 7, K 4, N_h 64, {len(scales)} scale(s) x {seeds} seeds x {steps} steps"
+    devices = len(jax.devices())
     what = "routing, descent" + (f", singular values every {save_every}" if values else "")
+    what += f", {devices} devices" if devices > 1 else ", a plain vmap"
     rows = []
     for (name, (_, chosen)), seconds in zip(others.items(), taken[1:], strict=True):
         count = len(chosen)
@@ -402,7 +412,9 @@ def predict_row(quick: bool) -> list[Row]:
 
 JOBS = {
     "routing": Job(training_row),
+    "routing_vmap": Job(training_row, devices=1),
     "initialisation": Job(initialisation_row),
+    "initialisation_vmap": Job(initialisation_row, devices=1),
     "reduced": Job(reduced_row, x64=True),
     "image": Job(image_row, cores=1),
     "gradient": Job(gradient_row),

@@ -184,7 +184,9 @@ def test_a_row_runs_in_a_process_of_its_own_without_goals_when_quick():
         assert row.floor is not None
         assert row.floor > 0
     others = {"routing", "reduced", "image", "gradient", "width", "start", "predict", "rules"}
-    assert set(JOBS) == {"initialisation", "ties", *others}
+    plain = {"routing_vmap", "initialisation_vmap"}  # on one device of the CPU
+    assert set(JOBS) == {"initialisation", "ties", *others, *plain}
+    assert {name for name, job in JOBS.items() if job.devices == 1} == plain
 
 
 def test_the_page_takes_the_tables_of_a_run(tmp_path, monkeypatch):
