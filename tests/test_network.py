@@ -189,8 +189,8 @@ class TestCost:
         assert read.shape[0] * read.shape[1] == 30
 
     def test_the_jaxpr_does_not_grow_with_the_number_of_domains(self):
-        def equations(m):
-            task = tasks.routing(m, 3, compact=True, width=8)
+        def equations(m, k=3):
+            task = tasks.routing(m, k, compact=True, width=8)
             stacks = tuple(jnp.zeros((len(b.edges), *b.shape)) for b in task.graph.bundles)
             network = GatedNetwork.from_stacks(task.graph, stacks)
             return count(jax.make_jaxpr(jax.grad(mse))(network, task.data).jaxpr)
@@ -204,7 +204,49 @@ class TestCost:
             ]
             return len(jaxpr.eqns) + sum(map(count, inner))
 
-        assert equations(7) == equations(40) == equations(200)
+        assert equations(10) == equations(40) == equations(200)
+        # Half of all pairs are active: every decoder is multiplied with every code.
+        assert equations(6) == equations(18, 9) != equations(10)
+
+    # Pairs of decoders and codes: few units and most codes; most codes but many units; few codes.
+    # Data: wide with few rows; with many rows; narrow.
+    @pytest.mark.parametrize(
+        ("out", "width", "sources", "rows", "of_data", "order"),
+        [
+            (3, 70, 4, 2, False, "every"), (90, 70, 4, 2, False, "plain"),
+            (3, 70, 40, 2, False, "plain"), (6, 64, 10, 3, True, "turned"),
+            (6, 64, 10, 4, True, "plain"), (6, 63, 10, 3, True, "plain"),
+        ],
+    )  # fmt: skip
+    def test_products_are_taken_in_the_order_that_costs_least(
+        self, out, width, sources, rows, of_data, order
+    ):
+        random = np.random.default_rng(0)
+        table = np.arange(10).reshape(5, 2)  # of data: two blocks of examples for each edge
+        if not of_data:
+            table = np.stack([random.choice(sources, 2, replace=False) for _ in range(5)])
+        task = tasks.routing(2, 1, width=2)
+        stage_of = type(pack(task.graph, task.data).stages[0])
+        stage = stage_of(None if of_data else jnp.asarray(table), None, None, None, table.shape)
+        weights = jnp.asarray(random.normal(size=(5, out, width)))
+        h = jnp.asarray(random.normal(size=(sources, rows, width)))
+
+        def sent(weights, h):
+            return stage.sent(weights, h, of_data=of_data)
+
+        wanted = np.einsum("cts,cprs->cprt", weights, np.asarray(h)[table])
+        found, back = jax.vjp(sent, weights, h)
+        close(found, wanted)
+        of_weights, of_h = back(found)
+        close(of_weights, np.einsum("cprt,cprs->cts", wanted, np.asarray(h)[table]))
+        sums = np.zeros(h.shape)
+        np.add.at(sums, table, np.einsum("cprt,cts->cprs", wanted, weights))
+        close(of_h, sums)
+        program = jax.make_jaxpr(sent)(weights, h).jaxpr
+        names = [equation.primitive.name for equation in program.eqns]
+        assert ("optimization_barrier" in names) == (order == "turned")
+        product = program.eqns[names.index("dot_general")].outvars[0].aval
+        assert product.size == 5 * (sources if order == "every" else 2) * rows * out
 
     def test_new_values_of_the_same_shape_do_not_retrace(self):
         graph, data, weights = random_system(3)

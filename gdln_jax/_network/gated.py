@@ -384,8 +384,8 @@ def propagate(data: PackedData, stores: Stacks, *, every: bool = False) -> list[
     """Carry activities through the graph; returns them per node class (instance, row, width).
 
     `stores` are the weights (parameter, |target|, |source|) of all stores, without ties those of
-    each bundle. O(active pairs) products, O(bundles) traced operations, where levels that share
-    all weights count once: what is within those is returned if `every`.
+    each bundle. O(active pairs) products (`Stage.sent`), O(bundles) traced operations, where levels
+    that share all weights count once: what is within those is returned if `every`.
     """
     graph = data.graph
     counts = dict(zip(graph.classes, data.counts, strict=True))
@@ -400,14 +400,7 @@ def propagate(data: PackedData, stores: Stacks, *, every: bool = False) -> list[
             bundle = graph.bundles[k]
             h = activity[bundle.source]
             assert h is not None
-            # HIGHEST: GPUs would otherwise multiply float32 in reduced precision and differ from
-            # CPUs by 1e-3.
-            sent = jnp.einsum(
-                "cts,cprs->cprt",
-                stage.chosen(matrices(graph, stores, k)),
-                stage.gathered(h),
-                precision=jax.lax.Precision.HIGHEST,
-            )
+            sent = stage.sent(matrices(graph, stores, k), h, of_data=bundle.source[0] == 0)
             got = stage.added(stage.gated(sent), counts[bundle.target])
             total = got if total is None else total + got
         return total
