@@ -5,8 +5,8 @@ N_h = 64), float32. For 1 to 1024 runs as `gdln.sweep` computes them: the time w
 runs per second, how many runs are one batch and how many batches run at once (on a CPU), what the
 compiler says a batch holds in memory (and the peak that the device reports, where it does), and
 the floating-point rate as a share of that of one large matrix product on the same device.
-Operations are the compiler's count for one gradient (the body of the loop over steps is counted
-once) times the steps. Printed last: where it saturates.
+Operations are those of the matrix products that the active edges need. Printed last: where it
+saturates.
 """
 
 import sys
@@ -16,12 +16,12 @@ import jax
 
 jax.config.update("jax_enable_x64", False)
 
-import equinox as eqx  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
 
 import gdln_jax as gdln  # noqa: E402
+from benchmarks.programs import product_flops  # noqa: E402
 from gdln_jax._sweep._axes import read_axes  # noqa: E402
 from gdln_jax._sweep._processes import default_mesh  # noqa: E402
 from gdln_jax._sweep._run import Maker, Run  # noqa: E402
@@ -46,11 +46,7 @@ def run(key, seed):
 
 
 def flops_per_run():
-    net = network(jax.random.key(0))
-    packed = net.prepare(TASK.data)
-    lowered = eqx.filter_jit(eqx.filter_grad(gdln.mse)).lower(net, packed)  # type: ignore[attr-defined]
-    cost = lowered.compile().compiled.cost_analysis() or {}
-    return STEPS * float(cost.get("flops", 0.0))
+    return STEPS * product_flops(network(jax.random.key(0)).prepare(TASK.data))
 
 
 def seconds(function, repeats=3):
