@@ -7,7 +7,6 @@ from collections import OrderedDict
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -83,7 +82,8 @@ def test_modules_and_tensors():
     np.testing.assert_allclose(read.weights[0], W[0].astype(np.float16))
     mlp = eqx.nn.MLP(2, 3, 5, 2, key=jax.random.key(0))
     net = relu.ReLUNetwork.from_state_dict(mlp)
-    np.testing.assert_allclose(net(X), jax.vmap(mlp)(jnp.asarray(X)), rtol=1e-12)
+    both = eqx.filter_jit(lambda net, mlp, x: (net(x), jax.vmap(mlp)(x)))
+    np.testing.assert_allclose(*both(net, mlp, X), rtol=1e-12)
 
 
 def test_some_layers_have_biases_and_the_slope_is_given():
@@ -254,10 +254,12 @@ def test_two_encoders_are_two_networks():
     assert net.kind.masked
     x = RNG.normal(size=(5, 6))
     data = gdln.GatedData({"x": x}, {"y": RNG.normal(size=(5, 2))})
-    w1, w2 = net.weights
+    w1, w2 = map(np.asarray, net.weights)
     one = relu.ReLUNetwork([w1[:3, :2], w2[:, :3]])
     other = relu.ReLUNetwork([w1[3:, 2:], w2[:, 3:]])
-    np.testing.assert_allclose(net(x), one(x[:, :2]) + other(x[:, 2:]), rtol=1e-12)
+    call = eqx.filter_jit(lambda net, x: net(x))
+    parts = np.asarray(call(one, x[:, :2])) + np.asarray(call(other, x[:, 2:]))
+    np.testing.assert_allclose(call(net, x), parts, rtol=1e-12)
     gradient = jax.jit(jax.grad(gdln.mse))(net, data)
     assert np.all(np.asarray(gradient.weights[0])[~mask] == 0)
     assert np.all(np.asarray(gradient.weights[0])[mask] != 0)
@@ -265,11 +267,13 @@ def test_two_encoders_are_two_networks():
     assert np.all(np.asarray(run.final.weights[0])[~mask] == 0)
     assert np.any(np.asarray(run.final.weights[0]) != np.asarray(net.weights[0]))
     _, gated, frozen = relu.as_gated(run.final, data)
-    np.testing.assert_allclose(frozen(gated)["y"], run.final(data)["y"], rtol=1e-12)
+    np.testing.assert_allclose(call(frozen, gated)["y"], call(run.final, data)["y"], rtol=1e-12)
     again = relu.ReLUNetwork.from_state_dict(net.to_state_dict(), masks=[mask, None])
     assert eqx.tree_equal(again, net)
-    stacked = relu.ReLUNetwork([jnp.stack([w, 2 * w]) for w in net.weights], masks=[mask, None])
-    np.testing.assert_allclose(eqx.filter_vmap(lambda n: n(x))(stacked)[0], net(x), rtol=1e-12)
+    weights = [np.stack([w, 2 * np.asarray(w)]) for w in net.weights]
+    stacked = relu.ReLUNetwork(weights, masks=[mask, None])
+    every = eqx.filter_jit(eqx.filter_vmap(lambda n: n(x)))(stacked)
+    np.testing.assert_allclose(every[0], call(net, x), rtol=1e-12)
 
 
 def test_masks_that_do_not_fit(refused_plainly):
