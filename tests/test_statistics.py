@@ -1,5 +1,6 @@
 """Path statistics, and the gradient as a sum over paths, against autodiff and single examples."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,15 +8,19 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from random_systems import random_arrays, random_system, random_weights
+from reduction_parts import loss as modes
 
 from gdln_jax import (
     GatedData,
     GatedNetwork,
     Graph,
+    ModeStrengths,
     gradient_flow,
     mse,
     path_statistics,
     path_sum_gradient,
+    reduce,
+    tasks,
 )
 
 DRAFT = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -155,3 +160,53 @@ def test_the_flow_conserves_at_every_hidden_node(seed):
 @jax.jit
 def _flow(network, data):
     return gradient_flow(network, data, [0.0, 3.0], keep_models=False).final
+
+
+def test_sums_over_many_routes_have_the_derivatives_of_the_squares():
+    """288 irregular routes between 24 inputs and 24 outputs, of unequal weight, target and gate."""
+    task = tasks.routing(24, 12, pattern="rows_only", key=jax.random.key(0), width=4, compact=True)
+    data = reduce(task.graph, task.data).mode_data
+    (k,) = data.dense  # only the bundle into the outputs
+    rng = np.random.default_rng(0)
+    table, stage = data.outputs[-1], data.stages[k]
+    assert stage.gate is not None  # outputs have unequal numbers of routes, so that some are padded
+    data = eqx.tree_at(
+        lambda d: (d.outputs[-1].target, d.outputs[-1].weight, d.stages[k].gate),
+        data,
+        (
+            table.target * rng.uniform(0.5, 1.5, table.target.shape),
+            table.weight * rng.uniform(0.5, 1.5, table.weight.shape),
+            stage.gate * rng.uniform(0.5, 1.5, stage.gate.shape),
+        ),
+    )
+    b = ModeStrengths.from_flat(data.graph, rng.uniform(0.5, 1.5, (49, 4)))
+
+    def loss(values, target, prepared):
+        given = eqx.tree_at(lambda d: d.outputs[-1].target, data, target)
+        return modes.mode_loss(values, modes.with_products(given) if prepared else given)
+
+    def derivatives(prepared):
+        def sides(values, target):
+            return jax.value_and_grad(loss, (0, 1))(values, target, prepared)
+
+        tangent = jax.tree.map(jnp.cos, (b, data.outputs[-1].target))
+        return jax.jvp(sides, (b, data.outputs[-1].target), tangent)
+
+    program = jax.jit(derivatives, static_argnums=0)
+    found, known = program(True), program(False)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(known), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12 * np.abs(other).max())
+
+
+def test_sums_over_many_routes_do_not_cancel_in_the_loss():
+    """Beside the best strengths the loss is 1e-17 of that of no network."""
+    task = tasks.routing(16, 16, width=4, compact=True)
+    reduction = reduce(task.graph, task.data)
+    data = modes.with_products(reduction.mode_data)
+    assert data.products is not None
+    group = next(iter(reduction.strengths))
+    best = np.cbrt(reduction.strengths[group] / reduction.variances[group, group])
+    b = reduction.strengths_of(best * (1 + 1e-9))
+    found, known = (float(jax.jit(modes.mode_loss)(b, d)) for d in (data, reduction.mode_data))
+    np.testing.assert_allclose(found, known, rtol=1e-6)
+    assert 0 < found < 1e-15 * reduction.loss(0.0)

@@ -19,7 +19,7 @@ from typing_extensions import TypeAliasType
 
 from gdln_jax._checks import Result, check_integer, check_positive_if_known, is_concrete
 from gdln_jax._checks.types import ArrayLike
-from gdln_jax._ode.march import KINDS, Gap, March, march, start_index
+from gdln_jax._ode.march import KINDS, Gap, march, start_index
 from gdln_jax._progress import REPORTS, Reporter, is_traced
 
 # None: the default.
@@ -353,6 +353,21 @@ def solve(
     )
 
 
+class Located(NamedTuple):
+    """Where a run to a level ended.
+
+    - `time`: of the crossing, or where the solver came to; it has no derivatives.
+    - `y`: the state there, with those of the flow up to that time.
+    - `reached`: whether the level was crossed.
+    - `failed`: whether the solver gave up before.
+    """
+
+    time: Array
+    y: PyTree
+    reached: Array
+    failed: Array
+
+
 def locate(
     velocity: Callable[..., PyTree],
     measure: Callable[..., Array],
@@ -364,21 +379,13 @@ def locate(
     settings: Settings,
     *,
     scale: Array | None = None,
-) -> tuple[Array, Array, Array]:
-    """Find when `measure(t, y, args)` first crosses `level`, in either direction.
-
-    Returns the time, whether the level was crossed, and whether the solver gave up before. Without
-    derivatives, which `cross` has.
-    """
-    # Closed-over parameters become leaves, so that they too can be cut off.
-    velocity = eqx.filter_closure_convert(velocity, t0, y0, args)
-    measure = eqx.filter_closure_convert(measure, t0, y0, args)
-    velocity, measure, level, y0, t0, t1, args, settings, scale = jax.tree.map(
-        lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf,
-        (velocity, measure, level, y0, t0, t1, args, settings, scale),
-    )
-    end = _to_level(velocity, measure, level, y0, t0, t1, args, settings, scale)
-    return end.t, end.crossed, ~(end.crossed | end.sound & (end.t >= t1))
+) -> Located:
+    """Run until `measure(t, y, args)` first crosses `level`, in either direction, or to `t1`."""
+    t0, t1 = jax.lax.stop_gradient((t0, t1))
+    controller, gap = settings.controller(y0, scale), Gap(measure, level)
+    end = march(velocity, y0, t0, t1[None], args, settings, controller, gap=gap)
+    failed = ~(end.crossed | end.sound & (end.t >= t1))
+    return Located(jax.lax.stop_gradient(end.t), end.y, end.crossed, failed)
 
 
 def cross(
@@ -399,15 +406,13 @@ def cross(
     crossed, and whether the solver gave up. First and second derivatives, in the modes that the
     adjoint of `settings` allows.
     """
-    t0, t1 = jax.lax.stop_gradient((t0, t1))
-    end = _to_level(velocity, measure, level, y0, t0, t1, args, settings, scale)
-    reached = end.crossed
-    failed = ~(reached | end.sound & (end.t >= t1))
-
+    there, after, reached, failed = locate(
+        velocity, measure, level, y0, t0, t1, args, settings, scale=scale
+    )
     # From the located time and the state there, which has derivatives, Newton steps along the
     # solution through it, y + h y' + h^2/2 y''. Two of them carry first and second derivatives.
-    until = jnp.where(reached, jax.lax.stop_gradient(end.t), t0)
-    y = jax.tree.map(lambda there, start: jnp.where(reached, there, start), end.y, y0)
+    until = jnp.where(reached, there, jax.lax.stop_gradient(t0))
+    y = jax.tree.map(lambda new, start: jnp.where(reached, new, start), after, y0)
     one = jnp.ones_like(until)
     slope, bend = jax.jvp(
         lambda t, y: velocity(t, y, args), (until, y), (one, velocity(until, y, args))
@@ -424,29 +429,6 @@ def cross(
         step = step - jnp.where(usable, value, 0.0) / jnp.where(usable, rate, 1.0)
     time = jnp.where(reached, until + step, jnp.where(failed, jnp.nan, jnp.inf))
     return time, reached, failed
-
-
-def _to_level(
-    velocity: Callable[..., PyTree],
-    measure: Callable[..., Array],
-    level: Array,
-    y0: PyTree,
-    t0: Array,
-    t1: Array,
-    args: PyTree,
-    settings: Settings,
-    scale: Array | None,
-) -> March:
-    return march(
-        velocity,
-        y0,
-        t0,
-        t1[None],
-        args,
-        settings,
-        settings.controller(y0, scale),
-        gap=Gap(measure, level),
-    )
 
 
 def _until(there: Array, leaf: Array) -> Array:

@@ -30,6 +30,7 @@ from gdln_jax._ode import (
     solve,
 )
 from gdln_jax._progress import Progress, Reporter, reporting
+from gdln_jax._reduction.loss import with_products
 from gdln_jax._reduction.strengths import ClassStrengths, MatrixStrengths, ModeStrengths
 from gdln_jax._solution import GAVE_UP, OK, Reads, Solution, raise_if_failed
 
@@ -208,7 +209,7 @@ def _solve(
 
     ts = jnp.asarray(ts)
     scale = smallest_entry(start) if scale is None else scale
-    args = data, tau, rates
+    args = with_products(data), tau, rates
     run = solve(velocity_of(loss), start, ts, args, setup, scale=scale, look=look, report=report)
     coordinates, losses = run.saved
     end_reported(report, ts, run, losses[-1])

@@ -5,11 +5,13 @@ O(modes x active edges), without paths; where modes do not meet in the loss the 
 block collapse to one.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from gdln_jax._data.packed import Compared, Stage
 from gdln_jax._data.runs import Activity, Given, Level, carried
@@ -27,6 +29,34 @@ class ModeTable(Compared):
     weight: Float[Array, "pair row _"]
 
 
+class Products(eqx.Module):
+    """The predictions of a class summed over all that share an edge and the activity it reads.
+
+    With strengths c of the edges and activities h, predictions are g c h, where g is gate times
+    sign. `s` and `d` (mode, edge, activity) are the sums of w g y and w g^2 over weights w and
+    targets y, `best` is s/d, `rest` is what of the loss remains where c h is that, and `whole`
+    the loss where it is 0.
+    """
+
+    s: Array
+    d: Array
+    best: Array
+    rest: Array
+    whole: Array
+
+    def loss(self, c: Float[Array, "edge mode"], h: Float[Array, "activity mode"]) -> Array:
+        """The loss of these predictions: its value from squares, its derivatives from sums.
+
+        The sums of N Eq. 10 cost a quarter, but the value would be a difference of large numbers.
+        """
+        gap = self.best - c.T[:, :, None] * h.T[:, None, :]
+        squares = self.rest + 0.5 * jnp.sum(self.d * jnp.square(gap))
+        asked = jnp.einsum("mea,am->em", self.s, h)
+        reached = jnp.einsum("mea,am->em", self.d, jnp.square(h))
+        sums = self.whole + 0.5 * jnp.sum(jnp.square(c) * reached) - jnp.sum(c * asked)
+        return jax.lax.stop_gradient(squares) + (sums - jax.lax.stop_gradient(sums))
+
+
 class ModeData(eqx.Module):
     """What the modes see of the data.
 
@@ -41,6 +71,8 @@ class ModeData(eqx.Module):
     - `constant`: what of the loss no mode can change.
     - `wiring`: of tied edges per bundle (edge,) the row of each edge's strengths among those of all
       trainable parameters followed by `frozen` (frozen edge, mode); None without ties.
+    - `dense`: the bundles into outputs whose pairs of edge and activity are so many that
+      products of matrices are faster than gathers; `products` of these, see `with_products`.
     """
 
     graph: Graph = eqx.field(static=True)
@@ -53,6 +85,55 @@ class ModeData(eqx.Module):
     constant: Array
     wiring: tuple[Array, ...] | None = None
     frozen: Array | None = None
+    dense: tuple[int, ...] = eqx.field(static=True, default=())
+    products: tuple[Products, ...] | None = None
+
+
+def with_products(data: PyTree) -> PyTree:
+    """`ModeData` with sums over predictions where these are `dense`; other data as they are.
+
+    Values of `mode_loss` stay the same, and derivatives cost less: 4,000 routes between 100 inputs
+    and 100 outputs take two products with (mode, 100, 100) in place of gathers and scatters of
+    every route. To be called once in a program that takes many derivatives.
+    """
+    if not isinstance(data, ModeData) or not data.dense:
+        return data
+    products = tuple(_products(data, k) for k in data.dense)
+    return dataclasses.replace(data, products=products)
+
+
+def _products(data: ModeData, k: int) -> Products:
+    """The sums over the predictions that bundle `k` makes, each from one edge and one activity."""
+    bundle, stage, readout = data.graph.bundles[k], data.stages[k], data.readouts[k]
+    classes = list(data.graph.classes)
+    table = data.outputs[classes.index(bundle.target)]
+    assert stage is not None
+    assert table is not None
+    assert readout is not None
+    chunks, size = stage.shape
+    target, weight = table.target[:, 0], jnp.broadcast_to(table.weight, table.target.shape)[:, 0]
+    count = data.counts[classes.index(bundle.target)]
+    instance = _listed(table.instance, count)
+    zero = jnp.zeros((count, target.shape[-1]), target.dtype)
+    asked = zero.at[instance].add(weight * target)
+    weighed = zero.at[instance].add(weight)
+    edge = jnp.repeat(_listed(stage.edge, chunks), size)
+    activity, prediction = (_listed(side, chunks * size) for side in (stage.source, stage.target))
+    gate = 1.0 if stage.gate is None else stage.gate.reshape(-1, 1)
+    sign = gate * readout[edge]
+    shape = zero.shape[-1], len(bundle.edges), data.counts[classes.index(bundle.source)]
+    empty = jnp.zeros(shape, target.dtype)
+    s = empty.at[:, edge, activity].add((sign * asked[prediction]).T)
+    d = empty.at[:, edge, activity].add((jnp.square(sign) * weighed[prediction]).T)
+    best = jnp.where(d > 0, s / jnp.where(d > 0, d, 1), 0)
+    reached = zero.at[prediction].add(sign * best[:, edge, activity].T)[instance]
+    rest, whole = (0.5 * jnp.sum(weight * jnp.square(target - y)) for y in (reached, 0.0))
+    return Products(s, d, best, rest, whole)
+
+
+def _listed(index: Array | None, count: int) -> Array:
+    """An index as one row; None stands for all of `count` in order."""
+    return jnp.arange(count) if index is None else index.reshape(-1)
 
 
 def mode_loss(b: ModeStrengths, data: ModeData) -> Float[Array, ""]:
@@ -65,6 +146,8 @@ def mode_loss(b: ModeStrengths, data: ModeData) -> Float[Array, ""]:
     predicted: dict[NodeClass, Array | None] = dict.fromkeys(classes)
     every = None if data.wiring is None else _all_strengths(b, data)
     sending = {bundle.source for bundle in graph.bundles}
+    products = dict(zip(data.dense, data.products or (), strict=False))
+    summed: list[Array] = []
 
     def step(
         level: Level, stages: Sequence[Stage | None], given: Given, activity: Activity
@@ -86,7 +169,12 @@ def mode_loss(b: ModeStrengths, data: ModeData) -> Float[Array, ""]:
                 sent = seen * strength[:, None, None, :]
             sent = stage.gated(sent)
             readout = data.readouts[k]
-            if readout is not None:
+            if k in products:
+                source = activity[bundle.source]
+                assert source is not None
+                c = b.stacks[k] * data.masks[k]
+                summed.append(products[k].loss(c, source[:, 0]))
+            elif readout is not None:
                 shown = stage.added(_shown(sent, stage.chosen(readout)), counts[bundle.target])
                 predicted[bundle.target] = _plus(predicted[bundle.target], shown)
             if bundle.target in sending:
@@ -95,14 +183,20 @@ def mode_loss(b: ModeStrengths, data: ModeData) -> Float[Array, ""]:
 
     none = dict.fromkeys(classes)
     carried(graph, data.stages, data.counts, none, step, given=data.inputs, frozen=False)
-    loss = data.constant
-    for node_class, table in zip(classes, data.outputs, strict=True):
-        if table is not None:
+    ends = {graph.bundles[k].target for k in products}
+    return sum([*summed, *_squares(data, predicted, ends)], data.constant)
+
+
+def _squares(
+    data: ModeData, predicted: Mapping[NodeClass, Array | None], done: Collection[NodeClass]
+) -> Iterator[Array]:
+    """The loss of each class of predictions that is not `done` by sums."""
+    for node_class, table in zip(data.graph.classes, data.outputs, strict=True):
+        if table is not None and node_class not in done:
             h = predicted[node_class]
             assert h is not None
             error = table.target - table.predictions(h)
-            loss = loss + 0.5 * jnp.sum(table.weight * jnp.square(error))
-    return loss
+            yield 0.5 * jnp.sum(table.weight * jnp.square(error))
 
 
 def _all_strengths(b: ModeStrengths, data: ModeData) -> Array:

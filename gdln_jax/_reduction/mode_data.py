@@ -21,6 +21,8 @@ from gdln_jax._reduction.loss import ModeData, ModeTable
 # Relative size of what rounding leaves in a product of orthonormal frames and moments: of a mode
 # that is there, and of one that is not, beside the others.
 _ROUNDING, _NOISE = 1e-12, 1e-14
+# Pairs of a stage below which all forms of a sum take a few microseconds.
+_FEW_PAIRS = 256
 
 
 class _Table(NamedTuple):
@@ -58,6 +60,11 @@ def make_mode_data(data: PackedData, frames: Frames, *, by_shape: bool = False) 
     outputs, constant = _seen_outputs(data, shared)
     if all(there is not None for there in shared.values()):
         inputs, outputs, constant = _collapse(data, found, inputs, outputs, constant)
+    wiring = _wiring(graph, frames)
+    shown = [frames.u if shared[bundle.target] is None else signs for bundle in graph.bundles]
+    single = wiring is None and all(
+        table is None or table.target.shape[1] == 1 for table in outputs
+    )
     return ModeData(
         graph,
         inputs=tuple(None if x is None else jax.device_put(x) for x in inputs),
@@ -68,17 +75,40 @@ def make_mode_data(data: PackedData, frames: Frames, *, by_shape: bool = False) 
             for names in (store.names for store in graph.stores if not store.frozen)
         ),
         readouts=tuple(
-            _readout(graph, bundle, frames.u if shared[bundle.target] is None else signs)
-            for bundle in graph.bundles
+            _readout(graph, bundle, here) for bundle, here in zip(graph.bundles, shown, strict=True)
         ),
         outputs=tuple(
             None if table is None else _to_device(table, count)
             for table, count in zip(outputs, data.counts, strict=True)
         ),
         constant=jax.device_put(np.asarray(constant)),
-        wiring=_wiring(graph, frames),
+        wiring=wiring,
         frozen=jnp.asarray(np.stack(list(frames.frozen.values()))) if frames.frozen else None,
+        dense=tuple(
+            k
+            for k, bundle in enumerate(graph.bundles)
+            if single and shared[bundle.target] is not None and _is_dense(data, k)
+        ),
     )
+
+
+def _is_dense(data: PackedData, k: int) -> bool:
+    """Whether sums over the predictions of bundle `k` are better products (`Products`).
+
+    Each prediction has one term, of an activity that is no input. A cell of a matrix takes 2 ns on
+    one core, a gather and scatter of a pair 14; with few pairs neither matters.
+    """
+    graph, stage, bundle = data.graph, data.stages[k], data.graph.bundles[k]
+    classes = list(graph.classes)
+    sending = any(other.source == bundle.target for other in graph.bundles)
+    beside = sum(other.target == bundle.target for other in graph.bundles) > 1
+    if stage is None or bundle.source[0] == 0 or sending or beside:
+        return False
+    pairs = stage.pairs()
+    live = pairs.gate != 0
+    cells = len(bundle.edges) * data.counts[classes.index(bundle.source)]
+    alone = np.unique(pairs.target[live]).size == live.sum()
+    return bool(alone and live.sum() >= max(_FEW_PAIRS, cells / 4))
 
 
 def _wiring(graph: Graph, frames: Frames) -> tuple[Array, ...] | None:

@@ -123,8 +123,8 @@ class Reduction(Result, SeveralArrays, eqx.Module):
     u: tuple[Array, ...]
     v: tuple[Array, ...]
     mode_data: ModeData
-    strengths: dict[Group, Float[np.ndarray, " mode"]]
-    variances: dict[tuple[Group, Group], Float[np.ndarray, " mode"]]
+    strengths: Mapping[Group, Float[Array | np.ndarray, " mode"]]
+    variances: Mapping[tuple[Group, Group], Float[Array | np.ndarray, " mode"]]
     residual: float
     untied_residual: float
     typical: Float[np.ndarray, " mode"]

@@ -117,7 +117,8 @@ def _causes(residual: float, statistics: GroupStatistics) -> dict[str, str]:
         ("x", "Sigma^x of {what} is {share} off-diagonal", statistics.x_off),
         ("overlaps", "output frames of {what} differ by {share}", statistics.overlaps),
     ):
-        what, share = max(found.items(), key=lambda item: item[1], default=("", 0.0))
+        # Of shares that are equal up to rounding, the first.
+        what, share = max(found.items(), key=lambda item: round(item[1], 9), default=("", 0.0))
         if share > 0.01 * residual:
             percent = float(f"{100 * share:.2g}")  # 100, not 1e+02
             causes.append((share, kind, text.format(what=what, share=f"{percent:g}%")))

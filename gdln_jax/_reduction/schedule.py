@@ -33,6 +33,7 @@ from gdln_jax._ode import (
     solve,
 )
 from gdln_jax._reduction.flow import ReducedTrajectory, Strengths, velocity_of
+from gdln_jax._reduction.loss import with_products
 from gdln_jax._reduction.merging import program_loss
 from gdln_jax._reduction.quotient import REDUCED, Quotient, make_quotients
 from gdln_jax._reduction.reduction import Reduction, StrengthsLike
@@ -335,7 +336,7 @@ def _phase(
     own = jnp.where(ts <= begin, 0.0, jnp.where(ts <= end, own, 1.0))
     knots = jnp.concatenate([jnp.zeros(1), own, jnp.ones(1)])
     # A rate of `length` makes the derivative by a switching time exact.
-    args = data, tau, jax.tree.map(lambda rate: length * rate, rates)
+    args = with_products(data), tau, jax.tree.map(lambda rate: length * rate, rates)
     run = solve(velocity_of(loss), start, knots, args, setup, scale=scale)
     return run._replace(saved=jax.tree.map(lambda leaf: leaf[1:-1], run.saved))
 

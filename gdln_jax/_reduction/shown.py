@@ -27,7 +27,9 @@ class Reduced(Protocol):
     graph: Graph
     source: GatedData | PackedData
     modes: int
-    strengths: dict[tuple[str, str], np.ndarray]
+
+    @property
+    def strengths(self) -> Mapping[tuple[str, str], Array | np.ndarray]: ...
 
     @property
     def frames(self) -> Mapping[str, tuple[Array, Array]]: ...

@@ -120,10 +120,7 @@ def group_statistics(data: PackedData, moments: Moments, frames: Frames) -> Grou
     x_off: dict[str, float] = {}
     overlaps: dict[str, float] = {}
     # Statistics of rounding size have no shape worth reporting.
-    least_yx, least_x = (
-        1e-12 * max((_norms(stack).max() for _, stack in _by_shape(table)), default=0.0)
-        for table in moments
-    )
+    least_yx, least_x = 1e-12 * _largest(moments.yx), 1e-12 * _largest(moments.x)
     yx = _strengths_in(moments.yx, frames)
     for ports, (_, size, rest) in yx.items():
         if size > least_yx:
@@ -186,6 +183,10 @@ def _by_shape(table: Mapping[_Key, np.ndarray]) -> Iterator[tuple[list[_Key], np
         groups.setdefault(a.shape, []).append(key)
     for keys in groups.values():
         yield keys, np.stack([table[key] for key in keys])
+
+
+def _largest(table: Mapping[_Key, np.ndarray]) -> float:
+    return max((float(_norms(stack).max()) for _, stack in _by_shape(table)), default=0.0)
 
 
 def _norms(stack: np.ndarray) -> np.ndarray:

@@ -34,8 +34,9 @@ class ModeStrengths(EdgeArrays):
         if isinstance(b, ModeStrengths):
             _check_fit(b, graph, (modes,))
             return b
+        dtype = jnp.result_type(float)
         if not isinstance(b, Mapping):
-            row = jnp.asarray(_row(b, modes, name))
+            row = jnp.asarray(_row(b, modes, name, dtype))
             stores = (store for store in graph.stores if not store.frozen)
             return cls(graph, tuple(jnp.tile(row, (len(s.names), 1)) for s in stores))
         given = _by_parameter(graph, b, name)
@@ -44,7 +45,7 @@ class ModeStrengths(EdgeArrays):
                 raise ValueError(
                     f"{name} lacks edge {edge!r}; give it a number or an array ({modes},)."
                 )
-        rows = {edge: _row(given[edge], modes, f"{name}[{edge!r}]") for edge in graph.trainable}
+        rows = {e: _row(given[e], modes, f"{name}[{e!r}]", dtype) for e in graph.trainable}
         return cls(graph, stacked(graph, rows))
 
     def masked(self, masks: tuple[Array, ...]) -> "ModeStrengths":
@@ -265,7 +266,7 @@ def _check_fit(b: EdgeArrays, graph: Graph, shape: tuple[int, ...]) -> None:
         )
 
 
-def _row(value: Any, modes: int, name: str) -> np.ndarray | Array:
+def _row(value: Any, modes: int, name: str, dtype: np.dtype) -> np.ndarray | Array:
     # NumPy where values are known: thousands of edges are stacked below.
     known = is_concrete(value)
     try:
@@ -278,5 +279,7 @@ def _row(value: Any, modes: int, name: str) -> np.ndarray | Array:
         raise ValueError(
             f"{name} has shape {row.shape}; give one number, or one per mode: ({modes},)."
         )
-    row = row.astype(jnp.result_type(float))
+    row = row.astype(dtype)
+    if row.shape == (modes,):
+        return row
     return np.broadcast_to(row, (modes,)) if known else jnp.broadcast_to(row, (modes,))

@@ -4,16 +4,56 @@ For analysis and as the independent check of the loss in aligned coordinates, wh
 paths.
 """
 
-from collections.abc import Mapping
-from typing import ClassVar
+import functools
+from collections.abc import Hashable, Iterator, Mapping
+from typing import ClassVar, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from gdln_jax._checks import Result
+from gdln_jax._data.arrays import SeveralArrays
 from gdln_jax._network.edges import EdgeArrays
 from gdln_jax._paths import Path, PathStatistics
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+class ByGroup(SeveralArrays, Mapping[_Key, Array | np.ndarray], eqx.Module):
+    """Numbers (mode,) per group of paths, or pair of groups: a mapping with one array as its leaf.
+
+    A dictionary would have a leaf for each of thousands of groups, and equinox lists the leaves of
+    an object whenever one of its methods is called.
+    """
+
+    _reads = "x[group]"
+
+    groups: tuple[_Key, ...] = eqx.field(static=True)
+    table: Float[Array | np.ndarray, "*batch group mode"]
+
+    @classmethod
+    def of(cls, numbers: Mapping[_Key, np.ndarray]) -> "ByGroup[_Key]":
+        """Make the mapping from another one, in the same order."""
+        return cls(tuple(numbers), np.stack(list(numbers.values())))
+
+    @functools.cached_property
+    def _place(self) -> Mapping[_Key, int]:
+        return {group: i for i, group in enumerate(self.groups)}
+
+    def __getitem__(self, group: _Key) -> Array | np.ndarray:
+        """The numbers (mode,) of one group."""
+        return self.table[..., self._place[group], :]
+
+    def __iter__(self) -> Iterator[_Key]:
+        return iter(self.groups)
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
 
 class PathTable(Result, eqx.Module):

@@ -13,6 +13,7 @@ from gdln_jax._checks.types import ArrayLike
 from gdln_jax._network.pathways import product
 from gdln_jax._ode import Crossing, Settings, cross, known_array, smallest_entry
 from gdln_jax._reduction.flow import Strengths, velocity_of
+from gdln_jax._reduction.loss import with_products
 from gdln_jax._solution import SolveError
 
 
@@ -85,7 +86,7 @@ def _cross(
     modes: Callable[[PyTree], Array] | None,
 ) -> tuple[Crossing, Array]:
     scale = smallest_entry(start) if scale is None else scale
-    args = (data, jnp.asarray(tau), rates)
+    args = (with_products(data), jnp.asarray(tau), rates)
     first, last = jnp.zeros_like(jnp.asarray(end)), jnp.asarray(end)
 
     def one(level: Array, mode: Array) -> tuple[Array, Array, Array]:

@@ -31,6 +31,7 @@ from gdln_jax._reduction.statistics import (
     group_statistics,
     without_weightless,
 )
+from gdln_jax._reduction.table import ByGroup
 
 
 class Options(NamedTuple):
@@ -97,8 +98,8 @@ class View(NamedTuple):
             u=self.u,
             v=self.v,
             mode_data=self.mode_data,
-            strengths=self.statistics.strengths,
-            variances=self.statistics.variances,
+            strengths=ByGroup.of(self.statistics.strengths),
+            variances=ByGroup.of(self.statistics.variances),
             # NumPy scalars, so that jit sees them as data and does not compile again for each.
             residual=np.float64(residual),
             untied_residual=np.float64(untied),

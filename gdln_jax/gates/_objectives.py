@@ -10,7 +10,6 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.lax import stop_gradient
 from jaxtyping import Array, Float, PyTree
 
 from gdln_jax._checks import check_positive_if_known
@@ -42,7 +41,7 @@ def learning_time(
 ) -> Float[Array, ""]:
     r"""Return the time at which gradient flow from `model` first has the loss `level`.
 
-    The time t* is located by an event; its derivative is that of the implicit function
+    The time t* is located by steps of the solver; its derivative is that of the implicit function
     L(t*, gates) = level, $dt^* = -dL / \dot L$, exact, with dL by reverse mode through the flow up
     to t*. Where the level is not reached by `t1` the result is t1 L(t1)/level, which is continuous
     there and still says which way is faster: a result above `t1` is no time.
@@ -66,6 +65,19 @@ def learning_time(
     accuracy = _accuracy(model, rtol, solver, max_steps)
     dtype = accuracy.rtol.dtype
     level, t1, tau = (jnp.asarray(number, dtype) for number in (level, t1, tau))
+    return _learning_time(model, data, level, t1, loss, tau, accuracy)
+
+
+@eqx.filter_jit  # as single operations a first gradient takes twice as long
+def _learning_time(
+    model: PyTree,
+    data: object,
+    level: Array,
+    t1: Array,
+    loss: Loss,
+    tau: Array,
+    accuracy: Settings,
+) -> Float[Array, ""]:
     weights, rest = eqx.partition(model, eqx.is_inexact_array)
     args = data, tau
 
@@ -76,33 +88,18 @@ def learning_time(
         return jax.tree.map(lambda g: -g / args[1], jax.grad(loss_of, 1)(t, weights, args))
 
     start = jnp.zeros_like(t1)
-    located, reached, failed = locate(velocity, loss_of, level, weights, start, t1, args, accuracy)
-    at_start = loss_of(None, weights, args) <= level
-    crossed = reached & ~at_start
-
-    # The located time has no derivatives. The loss at that time has those of the flow.
-    until = jnp.where(crossed, located, stop_gradient(t1))
-    flow = gradient_flow(
-        model,
-        data,
-        jnp.stack([start, until]),
-        loss=loss,
-        tau=tau,
-        rtol=accuracy.rtol,
-        solver=accuracy.solver,
-        max_steps=max_steps,
-        keep_models=False,
-        throw=False,
+    until, end, reached, failed = locate(
+        velocity, loss_of, level, weights, start, t1, args, accuracy
     )
-    there = flow.losses[-1]
-    # L(t*) = level by one Newton step from the located time, with -dL/dt = |dL/dW|^2 / tau. In
-    # value it corrects the error of the interpolant; its derivative is -dL/(dL/dt).
-    final = eqx.filter(flow.final, eqx.is_inexact_array)
-    slope = jax.tree.leaves(jax.grad(loss_of, 1)(None, final, args))
-    decay = stop_gradient(sum(jnp.sum(jnp.square(g)) for g in slope) / tau)
-    crossing = until + (there - level) / jnp.where(crossed, decay, 1.0)
+    at_start = loss_of(None, weights, args) <= level
+    there, slope = jax.value_and_grad(loss_of, 1)(None, end, args)
+    # L(t*) = level by one Newton step from the located time, which has no derivatives, with
+    # -dL/dt = |dL/dW|^2 / tau. The derivative of the step is -dL/(dL/dt).
+    squares = sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(slope))
+    decay = jax.lax.stop_gradient(squares / tau)
+    crossing = until + (there - level) / jnp.where(reached & ~at_start, decay, 1.0)
     not_reached = until * there / level
-    return jnp.select([at_start, failed, reached], [0.0 * t1, jnp.nan, crossing], not_reached)
+    return jnp.select([at_start, failed, reached], [0.0 * until, jnp.nan, crossing], not_reached)
 
 
 def _accuracy(model: PyTree, rtol: Tolerance, solver: Solver, max_steps: int) -> Settings:
