@@ -381,9 +381,8 @@ def test_every_public_name_is_in_the_reference(pages):
                 assert f"gdln_jax.{space}.{name}" in listed, f"{space}.{name}"
 
 
-# Settings, and figures with pages of their own; and fits that take minutes.
+# Settings, and figures with pages of their own.
 NO_PICTURE = {"check_text", "style", "figure", "explanation", "explore"}
-NO_EXAMPLE = {"relu.fit_scales"}
 
 
 def test_every_function_has_an_example_and_plots_a_picture(pages):
@@ -396,7 +395,7 @@ def test_every_function_has_an_example_and_plots_a_picture(pages):
     ]
     functions += [name for name in dir(gdln) if inspect.isfunction(getattr(gdln, name))]
     missing = {n for n in functions if n not in found and n.rpartition(".")[2] not in found}
-    assert missing == NO_EXAMPLE
+    assert not missing
     without = {
         name.removeprefix("plot.")
         for name in functions

@@ -226,7 +226,7 @@ class TestCost:
         if not of_data:
             table = np.stack([random.choice(sources, 2, replace=False) for _ in range(5)])
         task = tasks.routing(2, 1, width=2)
-        stage_of = type(pack(task.graph, task.data).stages[0])
+        stage_of: Any = type(pack(task.graph, task.data).stages[0])
         stage = stage_of(None if of_data else jnp.asarray(table), None, None, None, table.shape)
         weights = jnp.asarray(random.normal(size=(5, out, width)))
         h = jnp.asarray(random.normal(size=(sources, rows, width)))

@@ -169,6 +169,8 @@ def test_sums_over_many_routes_have_the_derivatives_of_the_squares():
     (k,) = data.dense  # only the bundle into the outputs
     rng = np.random.default_rng(0)
     table, stage = data.outputs[-1], data.stages[k]
+    assert table is not None
+    assert stage is not None
     assert stage.gate is not None  # outputs have unequal numbers of routes, so that some are padded
     data = eqx.tree_at(
         lambda d: (d.outputs[-1].target, d.outputs[-1].weight, d.stages[k].gate),
