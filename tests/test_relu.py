@@ -26,9 +26,12 @@ def plain(task: tasks.Task) -> gdln.GatedData:
 
 
 def random_data(key: jax.Array, inputs: int = 3, outputs: int = 2, n: int = 7) -> gdln.GatedData:
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    x, y = (rng.standard_normal((n, size)) for size in (inputs, outputs))
-    return gdln.GatedData({"x": x}, {"y": y}, weights=np.arange(1, n + 1))
+    one, other = jax.random.split(key)
+    return gdln.GatedData(
+        {"x": jax.random.normal(one, (n, inputs))},
+        {"y": jax.random.normal(other, (n, outputs))},
+        weights=np.arange(1, n + 1),
+    )
 
 
 # ---------------------------------------------------------------- the network
