@@ -1,8 +1,9 @@
 """Benchmarks side by side: `python -m benchmarks [--rows NAME ...] [--out DIR] [--quick]`.
 
 Each row runs in a process of its own. Prints the table as Markdown and, with --out, writes
-`benchmarks.md` and `benchmarks.json` there. Exits with 0 whatever the ratios: they are numbers of
-this machine, not checks. The baselines need PyTorch: `pip install 'gdln_jax[bench]'`.
+`benchmarks.md` and `benchmarks.json` there, after each row. Exits with 0 whatever the ratios, which
+are numbers of this machine and no checks, and with 1 if a row failed. The baselines need PyTorch:
+`pip install 'gdln_jax[bench]'`.
 """
 
 import argparse
@@ -33,14 +34,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if find_spec("torch") is None and {"image", "gradient"} & set(chosen.rows):
         parser.error("image and gradient need PyTorch: pip install 'gdln_jax[bench]'")
     rows: list[Row] = []
+    failed = []
     for name in chosen.rows:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        rows += measured(name, quick=chosen.quick)
-    text = f"{markdown(rows)}\n\n{_where()}\n"
-    print(text)
-    if chosen.out is not None:
-        write(chosen.out / "benchmarks.md", text)
-        write(chosen.out / "benchmarks.json", as_json(rows))
+        try:
+            rows += measured(name, quick=chosen.quick)
+        except RuntimeError as error:
+            print(error, file=sys.stderr, flush=True)
+            failed.append(name)
+        if chosen.out is not None:  # the next row may take minutes
+            write(chosen.out / "benchmarks.md", f"{markdown(rows)}\n\n{_where()}\n")
+            write(chosen.out / "benchmarks.json", as_json(rows))
+    print(f"{markdown(rows)}\n\n{_where()}\n")
+    if failed:
+        raise SystemExit(f"without the rows that failed: {', '.join(failed)}")
 
 
 def measured(name: str, *, quick: bool) -> list[Row]:
@@ -53,7 +60,7 @@ def measured(name: str, *, quick: bool) -> list[Row]:
         command, check=False, stdout=subprocess.PIPE, text=True, cwd=root, env=one_thread
     )
     if done.returncode:
-        raise SystemExit(f"the row {name!r} failed with exit code {done.returncode}; see above")
+        raise RuntimeError(f"the row {name!r} failed with exit code {done.returncode}; see above")
     rows = [Row(**record) for record in json.loads(done.stdout)]
     if quick:  # the goals are for the full sizes
         rows = [replace(row, goal=None, cold_goal=None, limit=None) for row in rows]

@@ -44,7 +44,7 @@ import diffrax, jax, jax.numpy as jnp, lineax, matplotlib.pyplot, numpy, optax, 
 for name in gdln.__all__: getattr(gdln, name)
 jax.config.update("jax_enable_x64", True)
 imports = time.process_time()
-exec(sys.argv[1])
+exec(sys.argv[1], dict(globals()))
 print(imports, time.process_time())
 """
 _HELP = "import sys; sys.argv = ['gdln', '--help']\nfrom gdln_jax._cli.main import main\nmain()\n"

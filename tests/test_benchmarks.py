@@ -173,6 +173,21 @@ def test_the_command_writes_one_table(tmp_path, capsys, monkeypatch):
     assert len(asked) == 2  # nothing is measured before the folder is known to be good
 
 
+def test_a_row_that_fails_leaves_the_others(monkeypatch, tmp_path, capsys):
+    def measured(name, *, quick):
+        if name == "routing":
+            raise RuntimeError("the row 'routing' failed")
+        return [Row(name, "tiny", "c", 2.0, 0.5, 30.0)]
+
+    monkeypatch.setattr(command, "measured", measured)
+    monkeypatch.setattr(command, "find_spec", lambda _: True)
+    with pytest.raises(SystemExit, match="without the rows that failed: routing"):
+        command.main(["--rows", "start", "routing", "reduced", "--out", str(tmp_path)])
+    kept = json.loads((tmp_path / "benchmarks.json").read_text())["rows"]
+    assert [row["what"] for row in kept] == ["start", "reduced"]
+    assert "the row 'routing' failed" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_row_runs_in_a_process_of_its_own_without_goals_when_quick():
     (*rows,) = command.measured("initialisation", quick=True)

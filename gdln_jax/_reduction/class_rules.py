@@ -37,11 +37,19 @@ class Merged(Protocol):
     """What of a `Quotient` training reads."""
 
     graph: Graph
-    classes: tuple[tuple[str, ...], ...]
-    labels: tuple[int, ...]
     x0: Array
     fits: Array
     program: Program
+
+    @property
+    def classes(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the edges of each class."""
+        ...
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """The class of each parameter."""
+        ...
 
     def by_edge(self, x: Array) -> ClassStrengths:
         """Strengths of classes as a mapping by edge."""

@@ -26,7 +26,7 @@ from gdln_jax._reduction.classes import equal_rows, refine
 from gdln_jax._reduction.flow import ReducedTrajectory, solve_reduced
 from gdln_jax._reduction.loss import ModeData
 from gdln_jax._reduction.merging import Program, merged, program_loss
-from gdln_jax._reduction.strengths import ClassStrengths, ModeStrengths
+from gdln_jax._reduction.strengths import ClassStrengths, ModeStrengths, Sharing
 from gdln_jax._reduction.times import crossing
 from gdln_jax._reduction.train import train_classes
 from gdln_jax._scan import OptimizerLike
@@ -56,12 +56,21 @@ class Quotient(Result, SeveralArrays, eqx.Module):
     _exported = "x0", "fits", "tau", "rates"
 
     graph: Graph = eqx.field(static=True)
-    classes: tuple[tuple[str, ...], ...] = eqx.field(static=True)
-    labels: tuple[int, ...] = eqx.field(static=True)
+    sharing: Sharing = eqx.field(static=True)
     x0: Float[Array, "cls mode"]
     fits: Float[Array, "cls mode"]
     tau: Float[np.ndarray, " cls"]
     program: Program
+
+    @property
+    def classes(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the edges of each class."""
+        return self.sharing.classes
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """The class of each parameter."""
+        return self.sharing.labels
 
     @property
     def rates(self) -> Float[np.ndarray, " cls"]:
@@ -74,7 +83,7 @@ class Quotient(Result, SeveralArrays, eqx.Module):
 
     def by_edge(self, x: Float[Array, "*batch cls mode"]) -> ClassStrengths:
         """Return strengths of the classes as a mapping edge -> (..., mode)."""
-        return ClassStrengths(self.graph, (jnp.asarray(x),), self.classes, self.labels)
+        return ClassStrengths(self.graph, (jnp.asarray(x),), self.sharing)
 
     def expand(self, x: Float[Array, "*batch cls mode"] | EdgeArrays) -> ModeStrengths:
         """Return the strengths of all edges from those of the classes, `run.x` or `run.b`."""
@@ -278,8 +287,7 @@ def make_quotients(
     return tuple(
         Quotient(
             graph,
-            named_classes(graph, labels),
-            tuple(labels.tolist()),
+            Sharing(named_classes(graph, labels), tuple(labels.tolist())),
             jnp.asarray(start[first]),
             jnp.asarray(masks[first]),
             clock[first],

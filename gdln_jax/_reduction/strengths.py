@@ -1,6 +1,7 @@
 """Mode strengths b_e of every edge, numbers or matrices, and frames U_e, V_e as a mapping."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
@@ -149,17 +150,38 @@ class MatrixStrengths(EdgeArrays):
         return f"MatrixStrengths({len(self)} edges x {stack.shape[-2:]}{batch})"
 
 
-class ClassStrengths(EdgeArrays):
-    """Strengths of edges that share one variable per class, looked up when an edge is asked for.
+@dataclass(frozen=True)
+class Sharing:
+    """Which edges share a variable: an object of its own, since equinox lists the entries of tuples
+    whenever a module that holds them is made.
 
-    - `x`: (..., class, mode). `classes`: names of the edges of each class.
+    - `classes`: names of the edges of each class.
     - `labels`: the class of each parameter, in the order of the graph's stores (without ties, of
       each edge, by bundle).
     """
 
+    classes: tuple[tuple[str, ...], ...]
+    labels: tuple[int, ...]
+
+
+class ClassStrengths(EdgeArrays):
+    """Strengths of edges that share one variable per class, looked up when an edge is asked for.
+
+    `x`: (..., class, mode). `classes`, `labels`: see `Sharing`.
+    """
+
     core: ClassVar[int] = 1
-    classes: tuple[tuple[str, ...], ...] = eqx.field(static=True)
-    labels: tuple[int, ...] = eqx.field(static=True)
+    sharing: Sharing = eqx.field(static=True)
+
+    @property
+    def classes(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the edges of each class."""
+        return self.sharing.classes
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """The class of each parameter."""
+        return self.sharing.labels
 
     @property
     def x(self) -> Array:
