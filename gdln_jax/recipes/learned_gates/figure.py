@@ -66,8 +66,7 @@ def gates(part: SubFigure, data: xr.Dataset, numbers: Numbers) -> list[Axes]:
     axes = part.subplots(1, 4)
     panels = ("routing", "pathway", "route"), ("contexts", "context", "pathway")
     for pair, (name, x, y) in zip((axes[:2], axes[2:]), panels, strict=True):
-        best = numbers[f"{name}_best"]
-        both = [data[f"learned_{name}{of}"].values[best] for of in ("_start", "")]
-        for ax in plot.matrix_panels(pair, both, ["start", "learned"], xlabel=x, ylabel=y):
+        two = [data[f"learned_{name}{k}"].values[numbers[f"{name}_best"]] for k in ("_start", "")]
+        for ax in plot.matrix_panels(pair, two, ["start", "learned"], xlabel=x, ylabel=y):
             ax.images[0].set(clim=(0, 1))
     return [axes[0], axes[2]]
