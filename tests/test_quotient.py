@@ -4,6 +4,8 @@ Held against: N Eq. 13-17 and E17 in closed form (`gdln.exact`), the full reduct
 of reference.json.
 """
 
+from dataclasses import fields
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -64,6 +66,10 @@ def test_routing_has_two_or_three_classes(m, k, pattern):
     assert f"2 classes of {2 * m + 1} edges" in repr(together)
     # The hidden layer stays apart even if it starts equal.
     assert len(reduction.quotient(0.2).classes) == 2
+    # Equinox lists the entries of a static field at every result: names of edges must be one.
+    for shares in (together, together.by_edge(together.x0)):
+        static = [getattr(shares, f.name) for f in fields(shares) if f.metadata.get("static")]
+        assert len(jax.tree.leaves(static)) == len(static)
 
 
 def test_the_gradient_on_classes_is_that_of_eq_13():

@@ -26,7 +26,7 @@ from gdln_jax._reduction.classes import equal_rows, refine
 from gdln_jax._reduction.flow import ReducedTrajectory, solve_reduced
 from gdln_jax._reduction.loss import ModeData
 from gdln_jax._reduction.merging import Program, merged, program_loss
-from gdln_jax._reduction.strengths import ClassStrengths, ModeStrengths, Sharing
+from gdln_jax._reduction.strengths import ClassStrengths, ModeStrengths, Shares, Sharing
 from gdln_jax._reduction.times import crossing
 from gdln_jax._reduction.train import train_classes
 from gdln_jax._scan import OptimizerLike
@@ -41,7 +41,7 @@ REDUCED = (
 )
 
 
-class Quotient(Result, SeveralArrays, eqx.Module):
+class Quotient(Shares, Result, SeveralArrays, eqx.Module):
     """Dynamics on one variable per class and mode; made by `Reduction.quotient`.
 
     - `classes`: tuple of tuples of edge names; edges of a class start equal and stay equal.
@@ -61,16 +61,6 @@ class Quotient(Result, SeveralArrays, eqx.Module):
     fits: Float[Array, "cls mode"]
     tau: Float[np.ndarray, " cls"]
     program: Program
-
-    @property
-    def classes(self) -> tuple[tuple[str, ...], ...]:
-        """Names of the edges of each class."""
-        return self.sharing.classes
-
-    @property
-    def labels(self) -> tuple[int, ...]:
-        """The class of each parameter."""
-        return self.sharing.labels
 
     @property
     def rates(self) -> Float[np.ndarray, " cls"]:

@@ -164,14 +164,10 @@ class Sharing:
     labels: tuple[int, ...]
 
 
-class ClassStrengths(EdgeArrays):
-    """Strengths of edges that share one variable per class, looked up when an edge is asked for.
+class Shares:
+    """What an object with `sharing` tells of it."""
 
-    `x`: (..., class, mode). `classes`, `labels`: see `Sharing`.
-    """
-
-    core: ClassVar[int] = 1
-    sharing: Sharing = eqx.field(static=True)
+    sharing: Sharing
 
     @property
     def classes(self) -> tuple[tuple[str, ...], ...]:
@@ -182,6 +178,16 @@ class ClassStrengths(EdgeArrays):
     def labels(self) -> tuple[int, ...]:
         """The class of each parameter."""
         return self.sharing.labels
+
+
+class ClassStrengths(Shares, EdgeArrays):
+    """Strengths of edges that share one variable per class, looked up when an edge is asked for.
+
+    `x`: (..., class, mode). `classes`, `labels`: see `Sharing`.
+    """
+
+    core: ClassVar[int] = 1
+    sharing: Sharing = eqx.field(static=True)
 
     @property
     def x(self) -> Array:
